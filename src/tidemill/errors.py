@@ -1,0 +1,135 @@
+"""The one tree of errors, split by who must act.
+
+    TidemillError
+    ├── CallerError              you: change the call
+    │   ├── InvalidInput             rows, keys, options that can never be accepted (also a ValueError)
+    │   │   ├── InvalidKey
+    │   │   ├── InvalidName
+    │   │   ├── SchemaMismatch
+    │   │   └── TooLarge             over a bound of `limits`
+    │   ├── BucketMismatch           the folder was made with another bucket function
+    │   ├── ReadInProgress           a fork allows one read at a time
+    │   ├── ForkRemoved
+    │   └── Closed                   closed by you, or inherited through os.fork()
+    ├── SurroundingsError        whoever runs the machine: make room, grant access, stop the other process
+    │   ├── Locked                   another process owns the folder
+    │   ├── NotAQueue                the folder holds something else
+    │   ├── UnknownFormat            written by a newer or foreign version
+    │   ├── QueueFull                `bytes_max` is reached
+    │   ├── DiskFull
+    │   ├── NoAccess                 read-only or forbidden
+    │   ├── StorageFailed            the disk reported an error; the handle is poisoned
+    │   └── MissingExtra             an optional dependency is not installed
+    ├── Corrupt                  stored bytes are damaged: see `path` and `offset`, run the doctor
+    └── Bug                      us: please report it
+
+Messages say what happened, to what, and what to do. Exceptions of drivers and of the operating system never
+escape: they are the `__cause__` of one of these.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class TidemillError(Exception):
+    """The root of every error this package raises on purpose."""
+
+
+class CallerError(TidemillError):
+    """The call cannot succeed as it was made; nothing was changed."""
+
+
+class InvalidInput(CallerError, ValueError):
+    """Rows, keys or options that are never accepted."""
+
+
+class InvalidKey(InvalidInput):
+    """A key that is no int64: null, NaN, boolean, a float, or out of range."""
+
+
+class InvalidName(InvalidInput):
+    """A name outside the one grammar of names."""
+
+
+class SchemaMismatch(InvalidInput):
+    """Rows whose columns do not fit the schema of the queue."""
+
+
+class TooLarge(InvalidInput):
+    """An item or batch above a bound of `tidemill.limits`."""
+
+
+class BucketMismatch(CallerError):
+    """The folder was made with another bucket function than the one given."""
+
+
+class ReadInProgress(CallerError):
+    """The fork already has a read transaction open."""
+
+
+class ForkRemoved(CallerError):
+    """The fork was removed; its handle is of no more use."""
+
+
+class Closed(CallerError):
+    """The handle was closed, or belongs to the parent of this forked process."""
+
+
+class SurroundingsError(TidemillError):
+    """The machine, its disk or another process stands in the way."""
+
+
+class Locked(SurroundingsError):
+    """Another process owns the folder; `pid` is its process id, if it could be read."""
+
+    def __init__(self, message: str, *, pid: int | None = None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+class NotAQueue(SurroundingsError):
+    """The folder is not empty and holds no queue."""
+
+
+class UnknownFormat(SurroundingsError):
+    """The folder, frame or record was written by a newer or foreign version."""
+
+
+class QueueFull(SurroundingsError):
+    """The queue holds `bytes_max` already and was told to refuse."""
+
+
+class DiskFull(SurroundingsError):
+    """No space is left on the device, or the quota is used up."""
+
+
+class NoAccess(SurroundingsError):
+    """The folder is read-only, or belongs to somebody else."""
+
+
+class StorageFailed(SurroundingsError):
+    """The disk reported an error. The handle takes no more writes: close it, and open it again to verify."""
+
+
+class MissingExtra(SurroundingsError):
+    """An optional dependency is not installed; the message names the extra."""
+
+
+class Corrupt(TidemillError):
+    """Stored bytes are damaged: `path` and `offset` say where, `reason` says how it was noticed."""
+
+    def __init__(self, reason: str, *, path: Path | str | None = None, offset: int | None = None) -> None:
+        place = f"{path}, offset {offset}: " if path is not None else ""
+        super().__init__(place + reason)
+        self.reason = reason
+        self.path = None if path is None else Path(path)
+        self.offset = offset
+
+    def at(self, path: Path | str, offset: int) -> Corrupt:
+        """The same damage, with the place that only the caller knows."""
+        return type(self)(self.reason, path=path, offset=offset)
+
+
+class Bug(TidemillError):
+    """An invariant of ours is broken. Please report it with the message."""

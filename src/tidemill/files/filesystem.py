@@ -1,0 +1,169 @@
+"""The few calls on files that a folder is built from, as a parameter.
+
+The real implementation is thin; tests pass one in memory that records every call and then enumerates the states a crash
+may leave behind. Hence the rule of this package: no other module touches a file.
+
+What the calls promise is what POSIX promises, no more: `pwrite` and `truncate` last after `sync` of the file; a name
+created, renamed or unlinked lasts after `sync_folder` of its folder. Every call may raise `OSError`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = object  # anything with the buffer protocol; typing has no name for it before Python 3.12
+
+_IOV_MAX = 512
+
+
+class File(Protocol):
+    """An open file. Safe to use from several threads, since no call moves a shared position."""
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """The bytes at `offset`; fewer than `length` only at the end of the file."""
+
+    def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
+        """Write all the parts, one behind the other, from `offset` on."""
+
+    def sync(self) -> None:
+        """Make what was written last, with as much metadata as reading it back needs."""
+
+    def size(self) -> int: ...
+
+    def truncate(self, length: int) -> None: ...
+
+    def allocate(self, length: int) -> None:
+        """Grow the file to `length` bytes of zeroes that are really there, so that a full disk shows now."""
+
+    def lock(self) -> bool:
+        """Take the exclusive lock of the file without waiting; False if another holds it."""
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Where files live."""
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+        """Open a file; `create` makes a new one and fails if there is one already. Links are not followed."""
+
+    def make_folder(self, path: Path) -> None: ...
+
+    def list_folder(self, path: Path) -> list[str]: ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file a new name, replacing what had that name."""
+
+    def unlink(self, path: Path) -> None: ...
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the names in a folder last."""
+
+
+class LocalFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pread(self, length: int, offset: int) -> bytes:
+        data = os.pread(self._fd, length, offset)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        done = len(data)
+        while done < length and (data := os.pread(self._fd, length - done, offset + done)):
+            parts.append(data)
+            done += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
+        if len(parts) <= _IOV_MAX:
+            wanted = sum(_length(part) for part in parts)
+            done = os.pwritev(self._fd, parts, offset)  # type: ignore[arg-type]
+            if done == wanted:
+                return
+            rest = memoryview(b"".join(parts))[done:]  # type: ignore[arg-type]
+            offset += done
+        else:
+            rest = memoryview(b"".join(parts))  # type: ignore[arg-type]
+        while rest:
+            done = os.pwrite(self._fd, rest, offset)
+            rest = rest[done:]
+            offset += done
+
+    if sys.platform == "darwin":
+
+        def sync(self) -> None:
+            # fsync on macOS leaves data in the drive's cache.
+            fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
+
+        def allocate(self, length: int) -> None:
+            if length > self.size():
+                os.ftruncate(self._fd, length)
+
+    else:
+
+        def sync(self) -> None:
+            os.fdatasync(self._fd)
+
+        def allocate(self, length: int) -> None:
+            size = self.size()
+            if length > size:
+                os.posix_fallocate(self._fd, size, length - size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def lock(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class LocalFileSystem:
+    """The operating system's files, for the owner's eyes only: folders 0700, files 0600."""
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR if write or create else os.O_RDONLY)
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        return LocalFile(os.open(path, flags, 0o600))
+
+    def make_folder(self, path: Path) -> None:
+        os.mkdir(path, 0o700)
+
+    def list_folder(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def sync_folder(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _length(part: Buffer) -> int:
+    return part.nbytes if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]

@@ -1,0 +1,38 @@
+"""Every bound of the package, in one place.
+
+A bound is checked before anything is allocated or written. Units come last in each name.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+
+ITEM_BYTES_MAX = 64 * MIB  # one row's payload
+BATCH_BYTES_MAX = 1024 * MIB  # one push, all columns together
+BATCH_ROWS_MAX = 2**26  # one push
+FRAME_ROWS_MAX = 2**26  # one frame; a push of one bucket is one frame
+FRAME_BODY_BYTES_MAX = BATCH_BYTES_MAX + 64 * MIB  # an encoded body, padding and metadata included
+FRAME_METADATA_BYTES_MAX = 4 * MIB  # the flatbuffer in front of an encoded body
+DECOMPRESSED_BYTES_MAX = BATCH_BYTES_MAX + 64 * MIB  # what a compressed body may claim to become
+SCHEMA_COLUMNS_MAX = 2_000
+SCHEMA_BYTES_MAX = 1 * MIB  # one serialized payload schema
+SCHEMA_DEPTH_MAX = 32  # nesting of lists and structs
+SCHEMA_VERSIONS_MAX = 1_000
+
+NAME_LENGTH_MAX = 64
+FORKS_MAX = 10_000
+
+SEGMENT_BYTES = 64 * MIB  # what a segment is preallocated to and rolled at
+SEGMENT_BYTES_MIN = 16 * KIB
+STATE_BYTES_MAX = 64 * MIB  # the state a segment starts with
+CUTS_PER_FORK_MAX = 4_096  # past this, old segments are carried forward so that their cuts can go
+BUCKETS_OPEN_MAX = 4  # buckets whose merge stays in memory between operations
+MERGE_BYTES_MAX = 128 * MIB  # loaded frames of one open bucket; more is sorted outside memory
+WINDOW_ROWS = 64 * KIB  # rows merged ahead of the pops that will take them
+CARRY_ROWS_MAX = 16 * KIB  # rows of a frame that a carry writes
+TINY_FRAME_BYTES = 16 * KIB  # a segment whose frames are smaller on average is rewritten
+TINY_FRAMES_MIN = 256  # ... if it holds at least so many of them
