@@ -1,0 +1,94 @@
+# Every target sets up what it needs: Python 3.11, make and a package registry are enough.
+
+PYTHON ?= python3
+WORKERS ?= auto
+UPGRADE ?=
+
+VENV := .venv
+VENV_WHEEL := .venv-wheel
+BIN := $(VENV)/bin
+SOURCES := src tests $(wildcard benchmarks) $(wildcard examples)
+
+# Wheels only: building a dependency from source would run code that no lock vouches for.
+INSTALL := install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
+
+# Each set is locked within the versions of the sets below it, so that they install over one another.
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-annotate --no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(VENV)/.core ## Run the main job end to end on a temporary folder
+	$(BIN)/tidemill demo
+
+.PHONY: test
+test: static wheel ## Run every test against the built wheel (the gate of each change)
+	TIDEMILL_WHEEL=1 $(VENV_WHEEL)/bin/pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: check
+check: static ## Run the static checks and the quick tests against the source, in under 3 minutes
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not soak"
+
+.PHONY: static
+static: $(VENV)/.dev
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(VENV)/.bench ## Measure against the raw disk and against peers; writes benchmarks/results/
+	$(BIN)/python -m benchmarks
+
+.PHONY: soak
+soak: $(VENV)/.dev ## Run the long fault programme, for hours
+	TIDEMILL_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "slow or soak"
+
+.PHONY: lock
+lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the newest versions
+	$(LOCK) pyproject.toml requirements/core.in -o requirements/core.txt
+	$(LOCK) pyproject.toml requirements/test.in -c requirements/core.txt -o requirements/test.txt
+	$(LOCK) requirements/dev.in requirements/test.in -c requirements/core.txt \
+	  -c requirements/test.txt -o requirements/dev.txt
+	$(LOCK) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
+
+.PHONY: clean
+clean: ## Remove everything that make made
+	rm -rf $(VENV) $(VENV_WHEEL) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache benchmarks/results
+	find src tests -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/bin/python $(VENV_WHEEL)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Tidemill needs Python 3.11 or newer, and $(PYTHON) is not."; \
+	  echo "Name one that is: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(@D)/..
+
+$(VENV)/.core: requirements/core.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip $(INSTALL) -r requirements/core.txt
+	$(BIN)/pip install --quiet --no-build-isolation --no-deps --no-index --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.core
+	$(BIN)/pip $(INSTALL) -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
+	$(BIN)/pip $(INSTALL) -r requirements/bench.txt
+	@touch $@
+
+$(VENV_WHEEL)/.test: requirements/test.txt | $(VENV_WHEEL)/bin/python
+	$(VENV_WHEEL)/bin/pip $(INSTALL) -r requirements/test.txt
+	@touch $@
+
+.PHONY: wheel
+wheel: $(VENV)/.dev $(VENV_WHEEL)/.test
+	rm -rf dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
+	$(VENV_WHEEL)/bin/pip install --quiet --no-deps --no-index --force-reinstall dist/*.whl
