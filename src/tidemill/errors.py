@@ -2,7 +2,7 @@
 
     TidemillError
     ├── CallerError              you: change the call
-    │   ├── InvalidInput             rows, keys, options that can never be accepted (also a ValueError)
+    │   ├── InvalidInput             what is never accepted: rows, keys, options (also a ValueError)
     │   │   ├── InvalidKey
     │   │   ├── InvalidName
     │   │   ├── SchemaMismatch
@@ -11,7 +11,7 @@
     │   ├── ReadInProgress           a fork allows one read at a time
     │   ├── ForkRemoved
     │   └── Closed                   closed by you, or inherited through os.fork()
-    ├── SurroundingsError        whoever runs the machine: make room, grant access, stop the other process
+    ├── SurroundingsError        whoever runs the machine: make room, grant access
     │   ├── Locked                   another process owns the folder
     │   ├── NotAQueue                the folder holds something else
     │   ├── UnknownFormat            written by a newer or foreign version
@@ -23,8 +23,8 @@
     ├── Corrupt                  stored bytes are damaged: see `path` and `offset`, run the doctor
     └── Bug                      us: please report it
 
-Messages say what happened, to what, and what to do. Exceptions of drivers and of the operating system never
-escape: they are the `__cause__` of one of these.
+Messages say what happened, to what, and what to do. Exceptions of drivers and of the operating
+system never escape: they are the `__cause__` of one of these.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class NoAccess(SurroundingsError):
 
 
 class StorageFailed(SurroundingsError):
-    """The disk reported an error. The handle takes no more writes: close it, and open it again to verify."""
+    """The disk reported an error. The handle takes no more writes: close it, then open it again."""
 
 
 class MissingExtra(SurroundingsError):
@@ -119,7 +119,9 @@ class MissingExtra(SurroundingsError):
 class Corrupt(TidemillError):
     """Stored bytes are damaged: `path` and `offset` say where, `reason` says how it was noticed."""
 
-    def __init__(self, reason: str, *, path: Path | str | None = None, offset: int | None = None) -> None:
+    def __init__(
+        self, reason: str, *, path: Path | str | None = None, offset: int | None = None
+    ) -> None:
         place = f"{path}, offset {offset}: " if path is not None else ""
         super().__init__(place + reason)
         self.reason = reason

@@ -10,6 +10,7 @@ MIB = 1024 * KIB
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
+TIME_US_MAX = 253_402_300_799_999_999  # the end of the year 9999, the last that datetime can hold
 
 ITEM_BYTES_MAX = 64 * MIB  # one row's payload
 BATCH_BYTES_MAX = 1024 * MIB  # one push, all columns together
@@ -18,6 +19,8 @@ FRAME_ROWS_MAX = 2**26  # one frame; a push of one bucket is one frame
 FRAME_BODY_BYTES_MAX = BATCH_BYTES_MAX + 64 * MIB  # an encoded body, padding and metadata included
 FRAME_METADATA_BYTES_MAX = 4 * MIB  # the flatbuffer in front of an encoded body
 DECOMPRESSED_BYTES_MAX = BATCH_BYTES_MAX + 64 * MIB  # what a compressed body may claim to become
+DECOMPRESSED_BYTES_MIN = 16 * MIB  # what even the smallest compressed body may become; above this
+DECOMPRESSED_RATIO_MAX = 256  # ... at most so many times its own size
 SCHEMA_COLUMNS_MAX = 2_000
 SCHEMA_BYTES_MAX = 1 * MIB  # one serialized payload schema
 SCHEMA_DEPTH_MAX = 32  # nesting of lists and structs

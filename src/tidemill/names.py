@@ -1,8 +1,9 @@
 """The one grammar of names: queues, forks, consumers, rings, and bucket functions.
 
-A name that passes can be a file name, a table name and a part of a URL without quoting, on any file system: letters,
-digits, ``-``, ``_``, ``.``; it starts with a letter or digit and does not end in a dot. Names are compared exactly but
-must be unique ignoring case, because some file systems cannot tell ``Audit`` from ``audit``.
+A name that passes can be a file name, a table name and a part of a URL without quoting, on any file
+system: letters, digits, ``-``, ``_``, ``.``; it starts with a letter or digit and does not end in a
+dot. Names are compared exactly but must be unique ignoring case, because some file systems cannot
+tell ``Audit`` from ``audit``.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ def check_name(name: object, *, what: str) -> str:
 
     >>> check_name("audit-2", what="fork")
     'audit-2'
-    >>> check_name("../etc", what="fork")
+    >>> check_name("../etc", what="fork")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    tidemill.errors.InvalidName: fork name '../etc' is not allowed: use letters, digits, '-', '_' and '.', start with \
-a letter or digit, do not end with a dot
+    tidemill.errors.InvalidName: fork name '../etc' is not allowed: use letters, digits, ...
     """
     if not isinstance(name, str):
         raise InvalidName(f"{what} name must be a string, not {type(name).__name__}")
@@ -46,5 +46,6 @@ def check_unique(name: str, others: Iterable[str], *, what: str) -> None:
     for other in others:
         if other != name and other.lower() == folded:
             raise InvalidName(
-                f"{what} name {name!r} differs from the existing {other!r} by case alone; choose another"
+                f"{what} name {name!r} differs from the existing {other!r} by case alone; "
+                "choose another"
             )

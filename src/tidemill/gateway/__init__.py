@@ -1,0 +1,1 @@
+"""The ways in from outside Python code: parse, call, render, and nothing else."""

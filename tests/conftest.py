@@ -1,0 +1,61 @@
+"""What all tests share: how hard hypothesis tries, and numbers that are worth printing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A queue syncs to a real disk, whose pauses say nothing about a test; hence no deadlines.
+settings.register_profile(
+    "test", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("soak", parent=settings.get_profile("test"), max_examples=10_000)
+settings.load_profile("soak" if os.environ.get("TIDEMILL_SOAK") == "1" else "test")
+
+_REPORT = "report"
+_lines = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Call it with a line, such as a number of crash states, to have it in the summary of the run.
+
+    The lines travel with the test's result, so that those of parallel workers arrive as well.
+    """
+
+    def add(line: str) -> None:
+        request.node.user_properties.append((_REPORT, line))
+
+    return add
+
+
+class _Lines:
+    """Collects the lines where the summary is printed: in the one process that sees all results."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._lines = config.stash[_lines]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # The last phase of a test carries all of its properties, each of the earlier ones a part.
+        if report.when == "teardown":
+            self._lines.extend(
+                str(line) for name, line in report.user_properties if name == _REPORT
+            )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_lines] = []
+    config.pluginmanager.register(_Lines(config), "tidemill-report-lines")
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    lines = config.stash[_lines]
+    if lines:
+        terminalreporter.section("what the tests covered")
+        for line in sorted(lines):
+            terminalreporter.line(line)

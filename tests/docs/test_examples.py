@@ -1,0 +1,60 @@
+"""Every Python block of the README and the docs runs, and so does every example in a docstring.
+
+The blocks of one page run one after the other in one namespace, in an empty folder of their own, so
+that a page reads like a session. A block that should fail says so with try and except, like a user.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+import tidemill
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+MODULES = [
+    "tidemill",
+    *(module.name for module in pkgutil.walk_packages(tidemill.__path__, "tidemill.")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_blocks_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = page.read_text()
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for match in BLOCK.finditer(text):
+        # Blank lines in front make the line numbers of a traceback those of the page.
+        line = text.count("\n", 0, match.start(1))
+        exec(compile("\n" * line + match[1], str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_docstrings_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(
+        importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    )
+    assert result.failed == 0
+
+
+def test_the_readme_has_an_example() -> None:
+    assert BLOCK.search((ROOT / "README.md").read_text())
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"

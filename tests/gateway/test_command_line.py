@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tidemill.gateway.command_line import main
+
+
+def test_version_names_the_installed_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"tidemill {version('tidemill')}\n"
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    assert "demo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--items", "0"]])
+def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert "usage: tidemill" in capsys.readouterr().err
+
+
+def test_demo_verifies_a_small_run_and_leaves_an_empty_queue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--items", "25000", "--folder", str(tmp_path / "queue")]) == 0
+    assert "exactly once" in capsys.readouterr().out
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        assert len(queue) == 0
+        assert len(queue.fork("audit")) == 0
+
+
+def test_an_error_of_ours_is_one_line_and_exit_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "letter.txt").write_text("This folder holds something else.")
+    assert main(["demo", "--items", "10", "--folder", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("tidemill: ")
+    assert "Traceback" not in error
