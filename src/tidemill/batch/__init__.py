@@ -1,0 +1,46 @@
+"""Items ⇄ Arrow ⇄ frame: pure, no I/O.
+
+header    the 128 bytes in front of a frame          types     which Arrow types a payload may have
+ipc       what is checked before Arrow reads          schema    payload schemas, written down and fingerprinted
+frame     a batch as the body of a frame, and back    versions  schemas that grow
+rows      what a caller pushes                        columns   columns brought into a schema
+batch     what a queue gives back                     keys      int64, from integers or instants
+sizes     the bounds on one push
+"""
+
+from tidemill.batch.batch import Batch, Item
+from tidemill.batch.frame import EncodedBody, body_schema, decode_body, encode_body, join_body
+from tidemill.batch.header import HEADER_BYTES, FrameHeader, pack_header, unpack_header
+from tidemill.batch.rows import Rows, sorted_by_key, to_rows
+from tidemill.batch.schema import (
+    DEFAULT,
+    check_payload_schema,
+    fingerprint,
+    parse_schema,
+    serialize_schema,
+)
+from tidemill.batch.versions import SchemaVersions, project
+
+__all__ = [
+    "DEFAULT",
+    "HEADER_BYTES",
+    "Batch",
+    "EncodedBody",
+    "FrameHeader",
+    "Item",
+    "Rows",
+    "SchemaVersions",
+    "body_schema",
+    "check_payload_schema",
+    "decode_body",
+    "encode_body",
+    "fingerprint",
+    "join_body",
+    "pack_header",
+    "parse_schema",
+    "project",
+    "serialize_schema",
+    "sorted_by_key",
+    "to_rows",
+    "unpack_header",
+]

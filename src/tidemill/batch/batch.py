@@ -1,0 +1,241 @@
+"""What a queue gives back: an immutable set of items.
+
+A batch is a frame's body as it was decoded, plus where its seqs and times come from: two numbers of the header (`first_seq` and
+`time_us`, the common case), or the columns `seq` and `time` of a carried body. Everything else is made when it is asked for, so
+a batch costs nothing beyond the references it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.batch.frame import KEY_FIELD, SEQ_FIELD, TIME_FIELD, body_schema, join_body
+from tidemill.errors import Bug, MissingExtra
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item: `value` is the payload, bytes by default, a dict of the columns in a typed queue.
+
+    >>> Batch.of([(3, b"c")]).first.value
+    b'c'
+    """
+
+    key: int
+    value: Any
+    seq: int
+    time: datetime
+
+
+class Batch:
+    """Items in order, as Arrow columns; what `pop`, `peek`, `read` and receivers give.
+
+    >>> batch = Batch.of([(1, b"a"), (3, b"c")])
+    >>> len(batch), batch.rows(), batch.keys.to_pylist(), batch.last.key
+    (2, [(1, b'a'), (3, b'c')], [1, 3], 3)
+    >>> batch.to_arrow().schema.names
+    ['seq', 'key', 'time', 'value']
+    >>> batch
+    <Batch of 2 items, keys 1 to 3, columns value>
+    """
+
+    __slots__ = ("_body", "_first_seq", "_payload", "_seqs", "_time_us", "_times")
+
+    def __init__(
+        self, body: pa.RecordBatch, first_seq: int | None = None, time_us: int | None = None
+    ) -> None:
+        """Wrap a decoded body. Without `first_seq` and `time_us` the body must be a carried one."""
+        self._body = body
+        self._first_seq = first_seq
+        self._time_us = time_us
+        self._payload: pa.RecordBatch | None = None
+        self._seqs: pa.Array | None = None
+        self._times: pa.Array | None = None
+
+    @classmethod
+    def of(
+        cls, data: object, *, schema: pa.Schema | None = None, first_seq: int = 1, time_us: int = 0
+    ) -> Batch:
+        """A batch of rows in any form that a push takes, for tests and examples.
+
+        >>> Batch.of([(5, {"city": "Ghent"})]).rows()
+        [(5, {'city': 'Ghent'})]
+        """
+        from tidemill.batch.rows import to_rows
+
+        rows = to_rows(data, schema=schema)
+        keys = np.zeros(len(rows), np.int64) if rows.keys is None else rows.keys
+        return cls(join_body(keys, rows.payload), first_seq, time_us)
+
+    @classmethod
+    def empty(cls, payload: pa.Schema) -> Batch:
+        """The batch of no items.
+
+        >>> len(Batch.empty(pa.schema([("n", pa.int32())])))
+        0
+        """
+        schema = body_schema(payload, carried=False)
+        columns = [pa.array([], field.type) for field in schema]
+        return cls(pa.RecordBatch.from_arrays(columns, schema=schema), 0, 0)
+
+    @classmethod
+    def concat(cls, batches: Sequence[Batch]) -> Batch:
+        """The items of several batches of one schema, one after another.
+
+        >>> Batch.concat([Batch.of([(1, b"a")]), Batch.of([(1, b"b")], first_seq=9)]).seqs.to_pylist()
+        [1, 9]
+        """
+        if not batches:
+            raise Bug("there is no schema in an empty list of batches")
+        full = [batch for batch in batches if len(batch)] or [batches[0]]
+        if len(full) == 1:
+            return full[0]
+        next_seq, time_us = full[0]._first_seq, full[0]._time_us
+        for batch in full:
+            if next_seq is None or batch._first_seq != next_seq or batch._time_us != time_us:
+                return cls(pa.concat_batches([batch.carried() for batch in full]))
+            next_seq += len(batch)
+        return cls(pa.concat_batches([batch._body for batch in full]), full[0]._first_seq, time_us)
+
+    def __len__(self) -> int:
+        return int(self._body.num_rows)
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        return iter(self.rows())
+
+    def __repr__(self) -> str:
+        # Keys and names only: payloads do not belong in logs.
+        count = len(self)
+        if not count:
+            return f"<Batch of 0 items, columns {', '.join(self.schema.names)}>"
+        low, high = self.keys[0].as_py(), self.keys[count - 1].as_py()
+        items = "1 item" if count == 1 else f"{count} items"
+        return f"<Batch of {items}, keys {low} to {high}, columns {', '.join(self.schema.names)}>"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the payload."""
+        return self.payload.schema
+
+    @property
+    def payload(self) -> pa.RecordBatch:
+        """The payload's columns alone."""
+        if self._payload is None:
+            payload = self._body.remove_column(0)
+            if self._first_seq is None:
+                payload = payload.remove_column(1).remove_column(0)
+            self._payload = payload
+        return self._payload
+
+    @property
+    def keys(self) -> pa.Array:
+        """The keys, int64."""
+        return self._body.column(0)
+
+    @property
+    def seqs(self) -> pa.Array:
+        """The sequence numbers, int64."""
+        if self._seqs is None:
+            if self._first_seq is None:
+                self._seqs = self._body.column(1)
+            else:
+                self._seqs = pa.array(np.arange(self._first_seq, self._first_seq + len(self)))
+        return self._seqs
+
+    @property
+    def times(self) -> pa.Array:
+        """When each item was written, timestamp[us, UTC]."""
+        if self._times is None:
+            if self._time_us is None:
+                self._times = self._body.column(2)
+            else:
+                self._times = pa.array(np.full(len(self), self._time_us)).view(TIME_FIELD.type)
+        return self._times
+
+    @property
+    def values(self) -> pa.Array:
+        """The column `value` if the payload is that alone, else a struct of the payload's columns."""
+        payload = self.payload
+        if payload.schema.names == ["value"]:
+            return payload.column(0)
+        return payload.to_struct_array()
+
+    @property
+    def first(self) -> Item | None:
+        """The first item, None if there is none."""
+        return self._item(0) if len(self) else None
+
+    @property
+    def last(self) -> Item | None:
+        """The last item, None if there is none."""
+        return self._item(len(self) - 1) if len(self) else None
+
+    def _item(self, index: int) -> Item:
+        one = self.slice(index, 1)
+        key, value = one.rows()[0]
+        return Item(key, value, one.seqs[0].as_py(), one.times[0].as_py())
+
+    def rows(self) -> list[tuple[int, Any]]:
+        """The items as (key, value) pairs, which a push takes as they are; a typed value is a dict.
+
+        >>> Batch.of([(1, b"a")]).rows()
+        [(1, b'a')]
+        """
+        payload = self.payload
+        if payload.schema.names == ["value"]:
+            values = payload.column(0).to_pylist()
+        else:
+            values = payload.to_pylist()
+        return list(zip(self.keys.to_pylist(), values, strict=True))
+
+    def slice(self, offset: int, length: int | None = None) -> Batch:
+        """Some of the items, without a copy.
+
+        >>> Batch.of([(1, b"a"), (2, b"b")]).slice(1).seqs.to_pylist()
+        [2]
+        """
+        first = self._first_seq
+        body = self._body.slice(offset, length)
+        return Batch(body, None if first is None else first + offset, self._time_us)
+
+    def carried(self) -> pa.RecordBatch:
+        """The body with seq and time as columns of its own.
+
+        >>> Batch.of([(1, b"a")]).carried().schema.names
+        ['key', 'seq', 'time', 'value']
+        """
+        if self._first_seq is None:
+            return self._body
+        return join_body(self.keys, self.payload, seqs=self.seqs, times=self.times)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """A record batch with the columns seq, key, time and the payload's.
+
+        >>> Batch.of([(1, b"a")]).to_arrow().num_columns
+        4
+        """
+        payload = self.payload.add_column(0, TIME_FIELD, self.times)
+        return payload.add_column(0, KEY_FIELD, self.keys).add_column(0, SEQ_FIELD, self.seqs)
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame with the columns seq, key, time and the payload's.
+
+        >>> list(Batch.of([(1, b"a")]).to_pandas().columns)
+        ['seq', 'key', 'time', 'value']
+        """
+        try:
+            return self.to_arrow().to_pandas()
+        except ImportError as cause:
+            raise MissingExtra("pandas is not installed: pip install 'tidemill[pandas]'") from cause
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The batch for anything that speaks Arrow: polars, DuckDB, pandas."""
+        batch = self.to_arrow()
+        reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+        return reader.__arrow_c_stream__(requested_schema)

@@ -1,0 +1,173 @@
+"""A batch as the body of a frame, and back.
+
+The body is one Arrow IPC record-batch message: no schema (the folder keeps that), no seq and no time unless the frame is
+carried (the header holds them, so that numbers can be given at commit, when the body is long encoded). Encoding the body
+and packing the header are therefore two steps.
+
+Decoding trusts nothing: length, checksum, the message's own claims (see `ipc`), Arrow's reader, then full validation.
+Whatever the bytes are, the outcome is a valid batch or `Corrupt`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from tidemill.batch.header import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, FrameHeader
+from tidemill.batch.ipc import check_message, decompressed_bytes_max
+from tidemill.errors import Corrupt, InvalidInput, TooLarge
+from tidemill.limits import FRAME_BODY_BYTES_MAX, TIME_US_MAX
+
+KEY_FIELD = pa.field("key", pa.int64(), nullable=False)
+SEQ_FIELD = pa.field("seq", pa.int64(), nullable=False)
+TIME_FIELD = pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False)
+
+_CODECS = {None: CODEC_NONE, "lz4": CODEC_LZ4, "zstd": CODEC_ZSTD}
+_PREFIX_BYTES = 8  # of an Arrow message: the continuation mark and the length of the metadata
+
+_read = pa.ipc.read_record_batch
+
+
+class EncodedBody(NamedTuple):
+    """The body of a frame, ready to be written, with what its header needs to know of it.
+
+    >>> body = encode_body(pa.record_batch({"key": pa.array([1, 2])}))
+    >>> body.rows, body.codec, body.body_bytes == len(body.buffer)
+    (2, 0, True)
+    """
+
+    buffer: pa.Buffer
+    check: int
+    codec: int
+    rows: int
+
+    @property
+    def body_bytes(self) -> int:
+        """How many bytes the body has."""
+        return len(self.buffer)
+
+
+def encode_body(batch: pa.RecordBatch, codec: str | None = None) -> EncodedBody:
+    """Encode a batch whose schema came from `body_schema`, optionally compressed by "lz4" or "zstd".
+
+    A batch so regular that a decoder would take its compressed form for a bomb is stored uncompressed.
+
+    >>> encode_body(pa.record_batch({"key": pa.array([1, 2])}), codec="zstd").codec
+    2
+    """
+    code = CODEC_NONE
+    if codec is None:
+        buffer = batch.serialize()
+    else:
+        if codec not in _CODECS:
+            raise InvalidInput(f"unknown codec {codec!r}: use 'lz4', 'zstd' or None")
+        buffer = _compress(batch, codec)
+        # The serialized form is an upper bound of what the compressed buffers claim.
+        if pa.ipc.get_record_batch_size(batch) > decompressed_bytes_max(len(buffer)):
+            buffer = batch.serialize()
+        else:
+            code = _CODECS[codec]
+    if len(buffer) > FRAME_BODY_BYTES_MAX:
+        raise TooLarge(
+            f"a batch of {len(buffer)} bytes is over the {FRAME_BODY_BYTES_MAX} of a frame: push less at once"
+        )
+    return EncodedBody(buffer, xxh3_64_intdigest(buffer), code, batch.num_rows)
+
+
+def _compress(batch: pa.RecordBatch, codec: str) -> pa.Buffer:
+    """The message as a stream would hold it; only streams can compress, so the schema is cut off in front."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+    writer = pa.ipc.new_stream(sink, batch.schema, options=options)
+    schema_bytes = sink.tell()
+    writer.write_batch(batch)
+    stream = sink.getvalue()
+    if schema_bytes == 0:
+        # The schema is written with the first batch. A schema message has no body: prefix and metadata are all.
+        schema_bytes = _PREFIX_BYTES + int.from_bytes(stream[4:8], "little")
+    return stream.slice(schema_bytes)
+
+
+def decode_body(
+    header: FrameHeader, body: bytes | memoryview | pa.Buffer, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Decode and fully verify the body of a frame; `schema` is the body's, from `body_schema`.
+
+    The batch shares its memory with `body`, which must not change afterwards. Pass the same schema object each time:
+    what is known of it is remembered by identity.
+
+    >>> from tidemill.batch.header import pack_header, unpack_header
+    >>> schema = body_schema(pa.schema([pa.field("value", pa.binary(), nullable=False)]), carried=False)
+    >>> batch = pa.record_batch([pa.array([1]), pa.array([b"a"])], schema=schema)
+    >>> body = encode_body(batch)
+    >>> header = unpack_header(pack_header(rows=1, first_seq=1, key_min=1, key_max=1, time_us=0, fingerprint=0,
+    ...                                    body_bytes=body.body_bytes, body_check=body.check))
+    >>> decode_body(header, body.buffer, schema).to_pylist()
+    [{'key': 1, 'value': b'a'}]
+    """
+    if len(body) != header.body_bytes:
+        raise Corrupt(f"a frame body has {len(body)} bytes, its header says {header.body_bytes}")
+    if xxh3_64_intdigest(body) != header.body_check:
+        raise Corrupt("the checksum of a frame body does not match")
+    view = memoryview(body)
+    check_message(view, schema=schema, rows=header.rows, codec=header.codec)
+    try:
+        batch = _read(body if isinstance(body, pa.Buffer) else pa.py_buffer(body), schema)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as cause:
+        raise Corrupt(f"Arrow refuses a frame body: {cause}") from cause
+    if header.carried:
+        _check_carried(batch)
+    return batch
+
+
+def _check_carried(batch: pa.RecordBatch) -> None:
+    """Hold the columns seq and time of a carried frame to the bounds that a header's are held to."""
+    seqs = batch.column(1).to_numpy()
+    times = batch.column(2).cast(pa.int64()).to_numpy()
+    if seqs.min() < 1:
+        raise Corrupt("a carried frame has a sequence number below 1")
+    if times.min() < 0 or times.max() > TIME_US_MAX:
+        raise Corrupt("a carried frame has an impossible time")
+
+
+@lru_cache(maxsize=1024)
+def body_schema(payload: pa.Schema, *, carried: bool) -> pa.Schema:
+    """The schema of the bodies of frames with this payload: the key first, then seq and time if carried.
+
+    >>> body_schema(pa.schema([pa.field("n", pa.int32())]), carried=True).names
+    ['key', 'seq', 'time', 'n']
+    """
+    fields = [KEY_FIELD, SEQ_FIELD, TIME_FIELD] if carried else [KEY_FIELD]
+    return pa.schema(fields + list(payload))
+
+
+def join_body(
+    keys: np.ndarray | pa.Array,
+    payload: pa.RecordBatch,
+    *,
+    seqs: np.ndarray | pa.Array | None = None,
+    times: np.ndarray | pa.Array | None = None,
+) -> pa.RecordBatch:
+    """The batch that `encode_body` takes: keys and payload side by side; with seqs and times (µs) a carried one.
+
+    >>> payload = pa.record_batch({"n": pa.array([5, 6], pa.int32())})
+    >>> join_body(np.array([1, 2]), payload).to_pylist()
+    [{'key': 1, 'n': 5}, {'key': 2, 'n': 6}]
+    """
+    if seqs is not None and times is not None:
+        payload = payload.add_column(0, TIME_FIELD, _int64(times, TIME_FIELD.type))
+        payload = payload.add_column(0, SEQ_FIELD, _int64(seqs, SEQ_FIELD.type))
+    return payload.add_column(0, KEY_FIELD, _int64(keys, KEY_FIELD.type))
+
+
+def _int64(values: np.ndarray | pa.Array, kind: pa.DataType) -> pa.Array:
+    """Eight-byte integers as an array of `kind`, without a copy."""
+    if isinstance(values, pa.Array):
+        return values if values.type == kind else values.view(kind)
+    values = np.ascontiguousarray(values, np.int64)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])

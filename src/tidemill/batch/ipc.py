@@ -1,0 +1,247 @@
+"""What we believe of an Arrow IPC record-batch message before Arrow itself may read it.
+
+A body is one encapsulated message: continuation mark, length of the metadata, the metadata (a flatbuffer), the buffers.
+
+    ff ff ff ff │ length │ Message ─▶ RecordBatch ─▶ rows, nodes[], buffers[], compression? │ buffer 0 │ buffer 1 │ …
+
+Arrow's reader checks a great deal, but it allocates what a compressed buffer claims to become, and it takes the number of
+rows from the message. So this small reader, which never reads outside the given bytes, first makes sure that
+
+- the message is a record batch of the number of rows, nodes and buffers that header and schema call for,
+- every buffer lies in the body, and all together are no more than the body: none is counted twice,
+- the compression is the one of the frame header, and what the buffers claim to become is within the limits,
+- columns that may not hold nulls have none.
+
+Everything else (offsets inside the buffers, UTF-8) is left to Arrow's full validation after the read.
+"""
+
+from __future__ import annotations
+
+import struct
+from operator import add
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tidemill.errors import Bug, Corrupt
+from tidemill.limits import (
+    DECOMPRESSED_BYTES_MAX,
+    DECOMPRESSED_BYTES_MIN,
+    DECOMPRESSED_RATIO_MAX,
+    FRAME_METADATA_BYTES_MAX,
+)
+
+_PREFIX = struct.Struct(
+    "<IiI"
+)  # continuation mark, bytes of the metadata, offset of the root table
+_TO_VTABLE = struct.Struct("<i")
+_MESSAGE_VTABLE = struct.Struct(
+    "<HHHHHH"
+)  # size, table size, version, header type, header, body length
+_BATCH_VTABLE = struct.Struct("<HHHHH")  # size, table size, rows, nodes, buffers
+_COMPRESSION_VTABLE = struct.Struct("<HH")
+_U8 = struct.Struct("<B")
+_U16 = struct.Struct("<H")
+_U32 = struct.Struct("<I")
+_I64 = struct.Struct("<q")
+
+_CONTINUATION = 0xFFFFFFFF
+_METADATA_AT = 8
+_VERSION_5 = 4
+_RECORD_BATCH = 3
+_STORED_RAW = -1  # the claimed size of a buffer that compression did not make smaller
+
+
+class BodyShape(NamedTuple):
+    """What a schema says about the messages of its batches: how many nodes and buffers, and which nodes hold no null.
+
+    >>> body_shape(pa.schema([pa.field("key", pa.int64(), False), pa.field("n", pa.list_(pa.utf8()))]))[1:3]
+    (3, 7)
+    """
+
+    schema: pa.Schema
+    node_count: int
+    buffer_count: int
+    required: tuple[int, ...]  # places of the null counts that must be 0, in the unpacked nodes
+    nodes: struct.Struct
+    buffers: struct.Struct
+
+
+_shapes: dict[int, BodyShape] = {}
+_SHAPES_MAX = 4096
+
+
+def body_shape(schema: pa.Schema) -> BodyShape:
+    """The shape of `schema`, remembered by identity: hashing a schema costs as much as parsing a message."""
+    shape = _shapes.get(id(schema))
+    if shape is None:
+        shape = _measure(schema)
+        if len(_shapes) >= _SHAPES_MAX:
+            _shapes.clear()
+        # The entry keeps the schema alive, so that its identity cannot pass to another.
+        _shapes[id(schema)] = shape
+    return shape
+
+
+def _measure(schema: pa.Schema) -> BodyShape:
+    nodes = buffers = 0
+    required = []
+    for field in schema:
+        if not field.nullable:
+            required.append(2 * nodes + 1)
+        more_nodes, more_buffers = _count(field.type)
+        nodes += more_nodes
+        buffers += more_buffers
+    return BodyShape(
+        schema,
+        nodes,
+        buffers,
+        tuple(required),
+        struct.Struct(f"<I{2 * nodes}q"),
+        struct.Struct(f"<I{2 * buffers}q"),
+    )
+
+
+def _count(kind: pa.DataType) -> tuple[int, int]:
+    """The nodes and buffers of one column, its children included."""
+    types = pa.types
+    if types.is_struct(kind):
+        nodes, buffers = 1, 1
+    elif types.is_list(kind) or types.is_map(kind):
+        nodes, buffers = 1, 2
+    elif types.is_binary(kind) or types.is_string(kind):
+        return 1, 3
+    elif kind.num_fields == 0 and types.is_primitive(kind) or types.is_decimal128(kind):
+        return 1, 2
+    else:
+        raise Bug(f"the type {kind} cannot be in a frame")
+    for index in range(kind.num_fields):
+        more_nodes, more_buffers = _count(kind.field(index).type)
+        nodes += more_nodes
+        buffers += more_buffers
+    return nodes, buffers
+
+
+def check_message(data: memoryview, *, schema: pa.Schema, rows: int, codec: int) -> None:
+    """Raise `Corrupt` unless `data` is a record-batch message that Arrow may be trusted with.
+
+    >>> schema = pa.schema([pa.field("key", pa.int64(), nullable=False)])
+    >>> body = pa.record_batch([pa.array([1, 2])], schema=schema).serialize()
+    >>> check_message(memoryview(body), schema=schema, rows=2, codec=0)
+    >>> check_message(memoryview(body), schema=schema, rows=3, codec=0)
+    Traceback (most recent call last):
+    tidemill.errors.Corrupt: a frame body holds 2 rows, its header says 3
+    """
+    try:
+        _check(data, body_shape(schema), rows, codec)
+    except struct.error as cause:
+        raise Corrupt("the message of a frame body points outside of itself") from cause
+
+
+def _check(data: memoryview, shape: BodyShape, rows: int, codec: int) -> None:
+    continuation, metadata_bytes, root = _PREFIX.unpack_from(data)
+    if continuation != _CONTINUATION:
+        raise Corrupt("a frame body does not start with an Arrow message")
+    start = _METADATA_AT + metadata_bytes
+    if not 0 < metadata_bytes <= FRAME_METADATA_BYTES_MAX or start > len(data):
+        raise Corrupt(f"a frame body claims {metadata_bytes} bytes of metadata")
+    body_bytes = len(data) - start
+
+    message = _METADATA_AT + root
+    size, _, version_at, type_at, header_at, length_at = _MESSAGE_VTABLE.unpack_from(
+        data, _vtable(data, message)
+    )
+    if size < _MESSAGE_VTABLE.size or not (version_at and type_at and header_at and length_at):
+        raise Corrupt("the message of a frame body lacks a field")
+    if _U16.unpack_from(data, message + version_at)[0] != _VERSION_5:
+        raise Corrupt("the message of a frame body has another version of Arrow's metadata")
+    if _U8.unpack_from(data, message + type_at)[0] != _RECORD_BATCH:
+        raise Corrupt("the message of a frame body is no record batch")
+    if _I64.unpack_from(data, message + length_at)[0] != body_bytes:
+        raise Corrupt("the message of a frame body gives another length than the frame has")
+
+    batch = message + header_at
+    batch += _U32.unpack_from(data, batch)[0]
+    vtable = _vtable(data, batch)
+    size, _, rows_at, nodes_at, buffers_at = _BATCH_VTABLE.unpack_from(data, vtable)
+    if size < _BATCH_VTABLE.size or not (rows_at and nodes_at and buffers_at):
+        raise Corrupt("the record batch of a frame body lacks a field")
+    rows_found = _I64.unpack_from(data, batch + rows_at)[0]
+    if rows_found != rows:
+        raise Corrupt(f"a frame body holds {rows_found} rows, its header says {rows}")
+
+    at = batch + nodes_at
+    node_count, *nodes = shape.nodes.unpack_from(data, at + _U32.unpack_from(data, at)[0])
+    at = batch + buffers_at
+    buffer_count, *buffers = shape.buffers.unpack_from(data, at + _U32.unpack_from(data, at)[0])
+    if node_count != shape.node_count or buffer_count != shape.buffer_count:
+        raise Corrupt("a frame body has other columns than its schema")
+    for place in shape.required:
+        if nodes[place]:
+            raise Corrupt("a frame body has nulls in a column that may hold none")
+
+    offsets, lengths = buffers[::2], buffers[1::2]
+    if (
+        min(buffers) < 0
+        or sum(lengths) > body_bytes
+        or max(map(add, offsets, lengths)) > body_bytes
+    ):
+        raise Corrupt("a frame body has a buffer that lies outside of it")
+
+    compression = 0
+    if size > _BATCH_VTABLE.size:
+        compression = _U16.unpack_from(data, vtable + _BATCH_VTABLE.size)[0]
+    if compression:
+        compression = _compression(data, batch + compression)
+    if compression != codec:
+        raise Corrupt("a frame body is compressed in another way than its header says")
+    if codec:
+        _check_claims(data, start, offsets, lengths)
+
+
+def _vtable(data: memoryview, table: int) -> int:
+    """Where the vtable of a table is. The offset is signed, and a negative place would count from the end."""
+    place: int = table - _TO_VTABLE.unpack_from(data, table)[0]
+    if place < _METADATA_AT:
+        raise Corrupt("the message of a frame body points outside of itself")
+    return place
+
+
+def _compression(data: memoryview, at: int) -> int:
+    """The codec of a BodyCompression table, numbered as in the frame header."""
+    table = at + _U32.unpack_from(data, at)[0]
+    vtable = _vtable(data, table)
+    (size, _) = _COMPRESSION_VTABLE.unpack_from(data, vtable)
+    values = [0, 0]  # codec and method; a field that is not there is 0
+    for index in range(2):
+        if size >= 6 + 2 * index:
+            place = _U16.unpack_from(data, vtable + 4 + 2 * index)[0]
+            if place:
+                values[index] = _U8.unpack_from(data, table + place)[0]
+    if values[0] > 1 or values[1]:
+        raise Corrupt("a frame body is compressed in an unknown way")
+    return 1 + values[0]
+
+
+def _check_claims(data: memoryview, start: int, offsets: list[int], lengths: list[int]) -> None:
+    """Bound what the compressed buffers claim to become, since Arrow allocates that before it looks."""
+    total = 0
+    for offset, length in zip(offsets, lengths, strict=True):
+        if length == 0:
+            continue
+        claimed = _I64.unpack_from(data, start + offset)[0]
+        if claimed < _STORED_RAW or length < _I64.size:
+            raise Corrupt("a compressed buffer claims an impossible size")
+        total += length if claimed == _STORED_RAW else claimed
+    if total > decompressed_bytes_max(len(data)):
+        raise Corrupt(f"a frame body of {len(data)} bytes claims to hold {total} bytes")
+
+
+def decompressed_bytes_max(body_bytes: int) -> int:
+    """What a compressed body of so many bytes may become; the encoder keeps to it, so a decoder can insist.
+
+    >>> decompressed_bytes_max(4096) // 2**20
+    16
+    """
+    by_ratio = max(DECOMPRESSED_BYTES_MIN, DECOMPRESSED_RATIO_MAX * body_bytes)
+    return min(by_ratio, DECOMPRESSED_BYTES_MAX)

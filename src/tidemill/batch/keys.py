@@ -1,0 +1,129 @@
+"""Keys: int64, from integers or from instants.
+
+A timestamp becomes nanoseconds since 1970 UTC, the unit that an item pushed without a key gets. A naive one is no instant and is
+refused, as are floats (rounding would reorder), booleans and nulls.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.batch.columns import first_null
+from tidemill.errors import InvalidKey
+from tidemill.limits import INT64_MAX, INT64_MIN
+
+_NS_PER = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+Keys = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def keys_from_array(array: pa.Array) -> Keys:
+    """The keys of a column; those that are int64 already are not copied.
+
+    >>> keys_from_array(pa.array([3, 1], pa.uint8()))
+    array([3, 1])
+    >>> keys_from_array(pa.array([3, None]))
+    Traceback (most recent call last):
+    tidemill.errors.InvalidKey: the key of row 1 is null: every key is an integer or a timestamp
+    """
+    kind = array.type
+    if array.null_count:
+        raise InvalidKey(
+            f"the key of row {first_null(array)} is null: every key is an integer or a timestamp"
+        )
+    if kind == pa.int64():
+        keys: Keys = array.to_numpy()
+        return keys
+    if pa.types.is_dictionary(kind):
+        return keys_from_array(array.dictionary_decode())
+    if kind == pa.uint64():
+        values = array.to_numpy()
+        _refuse_first(values > np.uint64(INT64_MAX), values, "is over the int64 range")
+        return values.astype(np.int64)
+    if pa.types.is_integer(kind):
+        small: Keys = array.to_numpy().astype(np.int64)
+        return small
+    if pa.types.is_timestamp(kind):
+        return _instants(array)
+    if len(array) == 0 and pa.types.is_null(kind):
+        return np.empty(0, np.int64)
+    raise InvalidKey(f"keys are integers or timestamps, not {kind}: convert them first")
+
+
+def _instants(array: pa.Array) -> Keys:
+    if array.type.tz is None:
+        raise InvalidKey(
+            "keys that are timestamps need a time zone: naive times have no place on the clock"
+        )
+    factor = _NS_PER[array.type.unit]
+    values: Keys = array.view(pa.int64()).to_numpy()
+    if factor == 1:
+        return values
+    outside = (values > INT64_MAX // factor) | (values < -(-INT64_MIN // factor))
+    _refuse_first(outside, values, f"({array.type.unit} since 1970) is over the int64 range in ns")
+    return values * factor
+
+
+def _refuse_first(wrong: np.ndarray[Any, Any], values: np.ndarray[Any, Any], why: str) -> None:
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InvalidKey(f"the key of row {row}, {values[row]}, {why}")
+
+
+def keys_from_values(values: Sequence[Any]) -> Keys:
+    """The keys of Python rows.
+
+    >>> keys_from_values([3, 1])
+    array([3, 1])
+    >>> keys_from_values([3, True])
+    Traceback (most recent call last):
+    tidemill.errors.InvalidKey: the key of row 1 is a bool: every key is an integer or a timestamp
+    """
+    # numpy would take True for 1 and 1.5 for 1, so the types are looked at first.
+    if set(map(type, values)) <= {int}:
+        try:
+            return np.fromiter(values, np.int64, len(values))
+        except OverflowError:
+            pass  # The slow way finds the row.
+    keys = [_key(value, row) for row, value in enumerate(values)]
+    return np.fromiter(keys, np.int64, len(keys))
+
+
+def _key(value: Any, row: int) -> int:
+    if isinstance(value, datetime):
+        key = _instant(value, row)
+    elif isinstance(value, (bool, np.bool_)):
+        raise _no_key(value, row)
+    else:
+        try:
+            key = operator.index(value)
+        except TypeError:
+            raise _no_key(value, row) from None
+    if not INT64_MIN <= key <= INT64_MAX:
+        raise InvalidKey(f"the key of row {row}, {key}, is over the int64 range")
+    return key
+
+
+def _no_key(value: object, row: int) -> InvalidKey:
+    what = "null" if value is None else f"a {type(value).__name__}"
+    return InvalidKey(f"the key of row {row} is {what}: every key is an integer or a timestamp")
+
+
+def _instant(value: datetime, row: int) -> int:
+    if value != value:  # The NaT of pandas is a datetime that equals nothing.
+        raise InvalidKey(f"the key of row {row} is null: every key is an integer or a timestamp")
+    if value.utcoffset() is None:
+        raise InvalidKey(
+            f"the key of row {row} is a datetime without a time zone: naive times have no place on the clock"
+        )
+    # A Timestamp of pandas counts nanoseconds beyond its microseconds.
+    extra_ns: int = getattr(value, "nanosecond", 0)
+    return (value - _EPOCH) // _MICROSECOND * 1_000 + extra_ns
