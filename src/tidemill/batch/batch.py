@@ -1,8 +1,9 @@
 """What a queue gives back: an immutable set of items.
 
-A batch is a frame's body as it was decoded, plus where its seqs and times come from: two numbers of the header (`first_seq` and
-`time_us`, the common case), or the columns `seq` and `time` of a carried body. Everything else is made when it is asked for, so
-a batch costs nothing beyond the references it holds.
+A batch is a frame's body as it was decoded, plus where its seqs and times come from: two numbers
+of the header (`first_seq` and `time_us`, the common case), or the columns `seq` and `time` of a
+carried body. Everything else is made when it is asked for, so a batch costs nothing beyond the
+references it holds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch.frame import KEY_FIELD, SEQ_FIELD, TIME_FIELD, body_schema, join_body
+from tidemill.batch.rows import to_rows
 from tidemill.errors import Bug, MissingExtra
 
 
@@ -67,8 +69,6 @@ class Batch:
         >>> Batch.of([(5, {"city": "Ghent"})]).rows()
         [(5, {'city': 'Ghent'})]
         """
-        from tidemill.batch.rows import to_rows
-
         rows = to_rows(data, schema=schema)
         keys = np.zeros(len(rows), np.int64) if rows.keys is None else rows.keys
         return cls(join_body(keys, rows.payload), first_seq, time_us)
@@ -88,7 +88,8 @@ class Batch:
     def concat(cls, batches: Sequence[Batch]) -> Batch:
         """The items of several batches of one schema, one after another.
 
-        >>> Batch.concat([Batch.of([(1, b"a")]), Batch.of([(1, b"b")], first_seq=9)]).seqs.to_pylist()
+        >>> later = Batch.of([(1, b"b")], first_seq=9)
+        >>> Batch.concat([Batch.of([(1, b"a")]), later]).seqs.to_pylist()
         [1, 9]
         """
         if not batches:
@@ -160,7 +161,7 @@ class Batch:
 
     @property
     def values(self) -> pa.Array:
-        """The column `value` if the payload is that alone, else a struct of the payload's columns."""
+        """The column `value` if the payload is that alone, else a struct of its columns."""
         payload = self.payload
         if payload.schema.names == ["value"]:
             return payload.column(0)

@@ -1,7 +1,8 @@
 """Columns as they are given, brought into the schema of a queue.
 
-What is done to a column is fixed by its type (see `types`); this module does it to values, and says which column and why when
-a value cannot be kept: an unsigned number too large, a timestamp with more digits than µs, a null where none may be.
+What is done to a column is fixed by its type (see `types`); this module does it to values, and
+says which column and why when a value cannot be kept: an unsigned number too large, a timestamp
+with more digits than µs, a null where none may be.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ def normalise_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     tidemill.errors.SchemaMismatch: the queue has no column 'n'; its columns are 'm'
     """
     given = batch.schema
-    if given.equals(schema) and not given.metadata:
-        arrays = batch.columns
+    if given.equals(schema):
+        if given.metadata is not None:
+            batch = batch.replace_schema_metadata(None)
     else:
         names = given.names
         if names != schema.names:
@@ -41,12 +43,14 @@ def normalise_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
             else _missing(field, batch.num_rows)
             for field in schema
         ]
-    for field, array in zip(schema, arrays, strict=True):
-        if not field.nullable and array.null_count:
-            raise SchemaMismatch(
-                f"column {field.name!r} may not be null, but row {first_null(array)} is"
-            )
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    for index, field in enumerate(schema):
+        if not field.nullable:
+            array = batch.column(index)
+            if array.null_count:
+                row = first_null(array)
+                raise SchemaMismatch(f"column {field.name!r} may not be null, but row {row} is")
+    return batch
 
 
 def _check_names(names: Sequence[str], schema: pa.Schema) -> None:
@@ -80,8 +84,8 @@ def normalise_column(array: pa.Array, field: pa.Field) -> pa.Array:
 
     >>> normalise_column(pa.array([1, 2**40]), pa.field("n", pa.int32()))
     Traceback (most recent call last):
-    tidemill.errors.SchemaMismatch: column 'n' does not fit int32: Integer value 1099511627776 not in range: \
--2147483648 to 2147483647
+    tidemill.errors.SchemaMismatch: column 'n' does not fit int32: Integer value 1099511627776 \
+not in range: -2147483648 to 2147483647
     """
     wanted = field.type
     if array.type.equals(wanted):
@@ -128,8 +132,8 @@ def _hint(kind: pa.DataType, wanted: pa.DataType) -> str:
 def column_from_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     """Python objects as a column in the type of `field`.
 
-    Arrow is first asked what the values are, because told what they should be it would encode strings, take naive times for
-    UTC and drop the unknown fields of nested dicts.
+    Arrow is first asked what the values are, because told what they should be it would encode
+    strings, take naive times for UTC and drop the unknown fields of nested dicts.
 
     >>> column_from_values([1, None, 3], pa.field("n", pa.int16())).type
     DataType(int16)
@@ -139,6 +143,10 @@ def column_from_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
         if _holds_map(wanted):
             # A dict can be a struct as well as a map, so for these there is no guessing.
             return pa.array(values, wanted)
+        if _types.is_binary(wanted) and str in set(map(type, values)):
+            raise SchemaMismatch(
+                f"column {field.name!r} holds bytes, not str: encode it, as in text.encode()"
+            )
         array = pa.array(values)
         if array.type.equals(wanted):
             return array
@@ -161,7 +169,7 @@ def _holds_map(kind: pa.DataType) -> bool:
 
 
 def _within(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Like `fits`, but the dicts of Python rows may leave fields of a struct out, or be null everywhere."""
+    """Like `fits`, but Python rows may leave fields of a struct out, or have nothing but nulls."""
     if _types.is_null(kind):
         return True
     if _types.is_struct(kind) and _types.is_struct(wanted):

@@ -1,11 +1,11 @@
 """A batch as the body of a frame, and back.
 
-The body is one Arrow IPC record-batch message: no schema (the folder keeps that), no seq and no time unless the frame is
-carried (the header holds them, so that numbers can be given at commit, when the body is long encoded). Encoding the body
-and packing the header are therefore two steps.
+The body is one Arrow IPC record-batch message: no schema (the folder keeps that), no seq and no
+time unless the frame is carried (the header holds them, so that numbers can be given at commit,
+when the body is long encoded). Encoding the body and packing the header are therefore two steps.
 
-Decoding trusts nothing: length, checksum, the message's own claims (see `ipc`), Arrow's reader, then full validation.
-Whatever the bytes are, the outcome is a valid batch or `Corrupt`.
+Decoding trusts nothing: length, checksum, the message's own claims (see `ipc`), Arrow's reader,
+then full validation. Whatever the bytes are, the outcome is a valid batch or `Corrupt`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class EncodedBody(NamedTuple):
 
 
 def encode_body(batch: pa.RecordBatch, codec: str | None = None) -> EncodedBody:
-    """Encode a batch whose schema came from `body_schema`, optionally compressed by "lz4" or "zstd".
+    """Encode a batch in a body schema; `codec` is None, "lz4" or "zstd".
 
-    A batch so regular that a decoder would take its compressed form for a bomb is stored uncompressed.
+    A batch so regular that a decoder would take its compressed form for a bomb is stored as it is.
 
     >>> encode_body(pa.record_batch({"key": pa.array([1, 2])}), codec="zstd").codec
     2
@@ -73,13 +73,14 @@ def encode_body(batch: pa.RecordBatch, codec: str | None = None) -> EncodedBody:
             code = _CODECS[codec]
     if len(buffer) > FRAME_BODY_BYTES_MAX:
         raise TooLarge(
-            f"a batch of {len(buffer)} bytes is over the {FRAME_BODY_BYTES_MAX} of a frame: push less at once"
+            f"a frame holds at most {FRAME_BODY_BYTES_MAX} bytes, this batch needs {len(buffer)}: "
+            "push in parts"
         )
     return EncodedBody(buffer, xxh3_64_intdigest(buffer), code, batch.num_rows)
 
 
 def _compress(batch: pa.RecordBatch, codec: str) -> pa.Buffer:
-    """The message as a stream would hold it; only streams can compress, so the schema is cut off in front."""
+    """The message cut out of a stream, because only streams can compress."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     writer = pa.ipc.new_stream(sink, batch.schema, options=options)
@@ -87,7 +88,7 @@ def _compress(batch: pa.RecordBatch, codec: str) -> pa.Buffer:
     writer.write_batch(batch)
     stream = sink.getvalue()
     if schema_bytes == 0:
-        # The schema is written with the first batch. A schema message has no body: prefix and metadata are all.
+        # The schema came with the batch. Its message has no body: prefix and metadata are all.
         schema_bytes = _PREFIX_BYTES + int.from_bytes(stream[4:8], "little")
     return stream.slice(schema_bytes)
 
@@ -97,15 +98,15 @@ def decode_body(
 ) -> pa.RecordBatch:
     """Decode and fully verify the body of a frame; `schema` is the body's, from `body_schema`.
 
-    The batch shares its memory with `body`, which must not change afterwards. Pass the same schema object each time:
-    what is known of it is remembered by identity.
+    The batch shares its memory with `body`, which must not change afterwards. Pass the same schema
+    object each time: what is known of it is remembered by identity.
 
     >>> from tidemill.batch.header import pack_header, unpack_header
-    >>> schema = body_schema(pa.schema([pa.field("value", pa.binary(), nullable=False)]), carried=False)
+    >>> schema = body_schema(pa.schema([("value", pa.binary())]), carried=False)
     >>> batch = pa.record_batch([pa.array([1]), pa.array([b"a"])], schema=schema)
     >>> body = encode_body(batch)
-    >>> header = unpack_header(pack_header(rows=1, first_seq=1, key_min=1, key_max=1, time_us=0, fingerprint=0,
-    ...                                    body_bytes=body.body_bytes, body_check=body.check))
+    >>> header = unpack_header(pack_header(rows=1, first_seq=1, key_min=1, key_max=1, time_us=0,
+    ...     fingerprint=0, body_bytes=body.body_bytes, body_check=body.check))
     >>> decode_body(header, body.buffer, schema).to_pylist()
     [{'key': 1, 'value': b'a'}]
     """
@@ -126,7 +127,7 @@ def decode_body(
 
 
 def _check_carried(batch: pa.RecordBatch) -> None:
-    """Hold the columns seq and time of a carried frame to the bounds that a header's are held to."""
+    """Hold the seqs and times of a carried frame to the bounds of those in a header."""
     seqs = batch.column(1).to_numpy()
     times = batch.column(2).cast(pa.int64()).to_numpy()
     if seqs.min() < 1:
@@ -137,7 +138,7 @@ def _check_carried(batch: pa.RecordBatch) -> None:
 
 @lru_cache(maxsize=1024)
 def body_schema(payload: pa.Schema, *, carried: bool) -> pa.Schema:
-    """The schema of the bodies of frames with this payload: the key first, then seq and time if carried.
+    """The schema of bodies with this payload: the key first, then seq and time if carried.
 
     >>> body_schema(pa.schema([pa.field("n", pa.int32())]), carried=True).names
     ['key', 'seq', 'time', 'n']
@@ -153,7 +154,9 @@ def join_body(
     seqs: np.ndarray | pa.Array | None = None,
     times: np.ndarray | pa.Array | None = None,
 ) -> pa.RecordBatch:
-    """The batch that `encode_body` takes: keys and payload side by side; with seqs and times (µs) a carried one.
+    """The batch that `encode_body` takes: keys and payload side by side.
+
+    With seqs and times (µs since 1970) it is the body of a carried frame.
 
     >>> payload = pa.record_batch({"n": pa.array([5, 6], pa.int32())})
     >>> join_body(np.array([1, 2]), payload).to_pylist()

@@ -18,11 +18,13 @@
         96     24  reserved, zero
        120      8  xxh3 of the 120 bytes before
 
-All integers are little-endian. The body follows at once, so a frame that starts on 64 bytes has a body that does too.
+All integers are little-endian. The body follows at once, so a frame that starts on 64 bytes has a
+body that does too.
 
-Invariant: nothing in a header is believed before its checksum, and no length in it before its bound. Magic and checksum
-come before the version, because every later version keeps those two and the size; so a good checksum with another
-version is a newer writer (`UnknownFormat`), and a bad one is damage (`Corrupt`).
+Invariant: nothing in a header is believed before its checksum, and no length in it before its
+bound. Magic and checksum come before the version, because every later version keeps those two and
+the size; so a good checksum with another version is a newer writer (`UnknownFormat`), and a bad
+one is damage (`Corrupt`).
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _RESERVED = bytes(24)
 Buffer = bytes | bytearray | memoryview
 
 
-# A named tuple, because building a frozen dataclass of this size costs more than all the checks together.
+# A named tuple, because building a frozen dataclass of this size costs more than all the checks.
 class FrameHeader(NamedTuple):
     """What is known of a frame without reading its body.
 
@@ -161,7 +163,7 @@ def unpack_header(data: Buffer, offset: int = 0) -> FrameHeader:
         raise Corrupt("the checksum of a frame header does not match")
     if version != VERSION:
         raise UnknownFormat(
-            f"a frame of format version {version}; this release reads version {VERSION}: upgrade tidemill"
+            f"a frame has format version {version}, this release reads {VERSION}: upgrade tidemill"
         )
     if flags & ~_FLAG_CARRIED or reserved_int or reserved != _RESERVED:
         raise Corrupt("a frame header has reserved bits set")

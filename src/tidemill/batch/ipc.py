@@ -1,18 +1,21 @@
 """What we believe of an Arrow IPC record-batch message before Arrow itself may read it.
 
-A body is one encapsulated message: continuation mark, length of the metadata, the metadata (a flatbuffer), the buffers.
+A body is one encapsulated message: continuation mark, length of the metadata, the metadata (a
+flatbuffer), the buffers.
 
-    ff ff ff ff │ length │ Message ─▶ RecordBatch ─▶ rows, nodes[], buffers[], compression? │ buffer 0 │ buffer 1 │ …
+    ff ff ff ff │ length │ Message ─▶ RecordBatch ─▶ rows, nodes[], … │ buffer 0 │ buffer 1 │ …
 
-Arrow's reader checks a great deal, but it allocates what a compressed buffer claims to become, and it takes the number of
-rows from the message. So this small reader, which never reads outside the given bytes, first makes sure that
+Arrow's reader checks a great deal, but it allocates what a compressed buffer claims to become, and
+it takes the number of rows from the message. So this small reader, which never reads outside the
+given bytes, first makes sure that
 
-- the message is a record batch of the number of rows, nodes and buffers that header and schema call for,
+- the message is a record batch with the rows, nodes and buffers that header and schema call for,
 - every buffer lies in the body, and all together are no more than the body: none is counted twice,
-- the compression is the one of the frame header, and what the buffers claim to become is within the limits,
+- the compression is the header's, and what the buffers claim to become is within the limits,
 - columns that may not hold nulls have none.
 
-Everything else (offsets inside the buffers, UTF-8) is left to Arrow's full validation after the read.
+Everything else (offsets inside the buffers, UTF-8) is left to Arrow's full validation after the
+read.
 """
 
 from __future__ import annotations
@@ -53,9 +56,9 @@ _STORED_RAW = -1  # the claimed size of a buffer that compression did not make s
 
 
 class BodyShape(NamedTuple):
-    """What a schema says about the messages of its batches: how many nodes and buffers, and which nodes hold no null.
+    """What a schema says about its messages: how many nodes and buffers, which hold no null.
 
-    >>> body_shape(pa.schema([pa.field("key", pa.int64(), False), pa.field("n", pa.list_(pa.utf8()))]))[1:3]
+    >>> body_shape(pa.schema([("key", pa.int64()), ("n", pa.list_(pa.utf8()))]))[1:3]
     (3, 7)
     """
 
@@ -72,7 +75,7 @@ _SHAPES_MAX = 4096
 
 
 def body_shape(schema: pa.Schema) -> BodyShape:
-    """The shape of `schema`, remembered by identity: hashing a schema costs as much as parsing a message."""
+    """The shape of `schema`, remembered by identity, as hashing costs as much as all the checks."""
     shape = _shapes.get(id(schema))
     if shape is None:
         shape = _measure(schema)
@@ -111,7 +114,7 @@ def _count(kind: pa.DataType) -> tuple[int, int]:
         nodes, buffers = 1, 2
     elif types.is_binary(kind) or types.is_string(kind):
         return 1, 3
-    elif kind.num_fields == 0 and types.is_primitive(kind) or types.is_decimal128(kind):
+    elif types.is_primitive(kind) or types.is_decimal128(kind):
         return 1, 2
     else:
         raise Bug(f"the type {kind} cannot be in a frame")
@@ -200,7 +203,7 @@ def _check(data: memoryview, shape: BodyShape, rows: int, codec: int) -> None:
 
 
 def _vtable(data: memoryview, table: int) -> int:
-    """Where the vtable of a table is. The offset is signed, and a negative place would count from the end."""
+    """Where a table has its vtable. A negative place would count from the end, so it is refused."""
     place: int = table - _TO_VTABLE.unpack_from(data, table)[0]
     if place < _METADATA_AT:
         raise Corrupt("the message of a frame body points outside of itself")
@@ -224,7 +227,7 @@ def _compression(data: memoryview, at: int) -> int:
 
 
 def _check_claims(data: memoryview, start: int, offsets: list[int], lengths: list[int]) -> None:
-    """Bound what the compressed buffers claim to become, since Arrow allocates that before it looks."""
+    """Bound what the buffers claim to become, since Arrow allocates that before it looks."""
     total = 0
     for offset, length in zip(offsets, lengths, strict=True):
         if length == 0:
@@ -238,7 +241,7 @@ def _check_claims(data: memoryview, start: int, offsets: list[int], lengths: lis
 
 
 def decompressed_bytes_max(body_bytes: int) -> int:
-    """What a compressed body of so many bytes may become; the encoder keeps to it, so a decoder can insist.
+    """What a compressed body of so many bytes may become. The encoder keeps to it as well.
 
     >>> decompressed_bytes_max(4096) // 2**20
     16

@@ -1,14 +1,14 @@
 """Keys: int64, from integers or from instants.
 
-A timestamp becomes nanoseconds since 1970 UTC, the unit that an item pushed without a key gets. A naive one is no instant and is
-refused, as are floats (rounding would reorder), booleans and nulls.
+A timestamp becomes nanoseconds since 1970 UTC, the unit that an item pushed without a key gets. A
+naive one is no instant and is refused, as are floats (rounding would reorder), booleans and nulls.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tidemill.errors import InvalidKey
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 _NS_PER = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 Keys = np.ndarray[Any, np.dtype[np.int64]]
@@ -118,11 +118,12 @@ def _no_key(value: object, row: int) -> InvalidKey:
 
 
 def _instant(value: datetime, row: int) -> int:
-    if value != value:  # The NaT of pandas is a datetime that equals nothing.
+    if value != value:  # noqa: PLR0124  The NaT of pandas is a datetime that equals nothing.
         raise InvalidKey(f"the key of row {row} is null: every key is an integer or a timestamp")
     if value.utcoffset() is None:
         raise InvalidKey(
-            f"the key of row {row} is a datetime without a time zone: naive times have no place on the clock"
+            f"the key of row {row} is a datetime without a time zone: "
+            "naive times have no place on the clock"
         )
     # A Timestamp of pandas counts nanoseconds beyond its microseconds.
     extra_ns: int = getattr(value, "nanosecond", 0)

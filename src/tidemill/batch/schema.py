@@ -1,9 +1,10 @@
 """Payload schemas: which are accepted, how they are written down, and their fingerprint.
 
-A schema is kept as a description of our own in JSON, not as Arrow's bytes: those may change from release to release, and the
-fingerprint in every frame header must not.
+A schema is kept as a description of our own in JSON, not as Arrow's bytes: those may change from
+release to release, and the fingerprint in every frame header must not.
 
-    [{"name": "id", "type": "int64", "nullable": false}, {"name": "tags", "type": {"list": "utf8"}, "nullable": true}]
+    [{"name": "id", "type": "int64", "nullable": false},
+     {"name": "tags", "type": {"list": "utf8"}, "nullable": true}]
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from tidemill.limits import SCHEMA_BYTES_MAX, SCHEMA_COLUMNS_MAX
 
 RESERVED = ("seq", "key", "time")
 
-# The payload of a queue that declares none. A null would be lost among the empty payloads of the other doors, so
-# there is none.
+# The payload of a queue that declares none. Plain bytes have no null: None is a mistake.
 DEFAULT = pa.schema([pa.field("value", pa.binary(), nullable=False)])
 
 _NAMES = {
@@ -45,14 +45,14 @@ _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}), ([0-9]{1,2})\)", re.ASCII)
 
 
 def check_payload_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as a queue records it: types in their normal form, no metadata; `SchemaMismatch` if it cannot be.
+    """The schema as a queue records it: types in their normal form, no metadata.
 
-    >>> check_payload_schema(pa.schema([pa.field("n", pa.uint16()), pa.field("who", pa.large_utf8())]))
+    >>> check_payload_schema(pa.schema([("n", pa.uint16()), ("who", pa.large_utf8())]))
     n: int32
     who: string
     >>> check_payload_schema(pa.schema([pa.field("time", pa.int64())]))
     Traceback (most recent call last):
-    tidemill.errors.SchemaMismatch: column 'time' has a reserved name: rename it ('seq', 'key' and 'time' are ours)
+    tidemill.errors.SchemaMismatch: column 'time' has a reserved name: rename it
     """
     if not isinstance(schema, pa.Schema):
         raise SchemaMismatch(f"a schema must be a pyarrow.Schema, not {type(schema).__name__}")
@@ -65,9 +65,7 @@ def check_payload_schema(schema: pa.Schema) -> pa.Schema:
         )
     for name in names:
         if name in RESERVED:
-            raise SchemaMismatch(
-                f"column {name!r} has a reserved name: rename it ('seq', 'key' and 'time' are ours)"
-            )
+            raise SchemaMismatch(f"column {name!r} has a reserved name: rename it")
         if not name:
             raise SchemaMismatch("a column has an empty name: name it")
     if len(set(names)) != len(names):
@@ -79,6 +77,34 @@ def check_payload_schema(schema: pa.Schema) -> pa.Schema:
     if len(_canonical(normal)) > SCHEMA_BYTES_MAX:
         raise SchemaMismatch(f"a schema takes at most {SCHEMA_BYTES_MAX} bytes: shorten its names")
     return normal
+
+
+def default_if_plain(schema: pa.Schema, *, has_nulls: bool) -> pa.Schema:
+    """`DEFAULT` for data that is plain bytes without nulls, else the schema inferred for it.
+
+    Arrow columns are nullable unless somebody cared, so without this a queue's payload would depend
+    on whether its first rows came as pairs or as a table.
+
+    >>> default_if_plain(pa.schema([("value", pa.binary())]), has_nulls=False) is DEFAULT
+    True
+    """
+    if has_nulls or schema.names != DEFAULT.names or schema.types != DEFAULT.types:
+        return schema
+    return DEFAULT
+
+
+def only_column(schema: pa.Schema | None) -> pa.Field:
+    """The column that plain values go into; None stands for `DEFAULT`.
+
+    >>> only_column(None).name
+    'value'
+    """
+    if schema is None:
+        return DEFAULT.field(0)
+    if len(schema) != 1:
+        names = ", ".join(repr(name) for name in schema.names)
+        raise SchemaMismatch(f"the queue has the columns {names}: push dicts or a table")
+    return schema.field(0)
 
 
 def describe(schema: pa.Schema) -> list[dict[str, Any]]:

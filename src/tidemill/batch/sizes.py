@@ -35,10 +35,13 @@ def check_sizes(payload: pa.RecordBatch) -> None:
     size = payload.nbytes
     if size > BATCH_BYTES_MAX:
         raise TooLarge(
-            f"one push holds at most {BATCH_BYTES_MAX // MIB} MiB, this one {size // MIB} MiB: push in parts"
+            f"one push holds at most {BATCH_BYTES_MAX // MIB} MiB, this one {size // MIB} MiB: "
+            "push in parts"
         )
     if size > ITEM_BYTES_MAX:
-        sizes = sum(row_bytes(column) for column in payload.columns)
+        sizes = np.zeros(payload.num_rows, np.int64)
+        for column in payload.columns:
+            sizes += row_bytes(column)
         row = int(np.argmax(sizes))
         if sizes[row] > ITEM_BYTES_MAX:
             raise TooLarge(

@@ -3,7 +3,7 @@
 The accepted types are those that Arrow, Parquet and Spark all hold without loss, each in one form:
 
     bool  int8 int16 int32 int64  float32 float64  decimal128(precision, scale)
-    utf8  binary  date32  timestamp[us] (a wall clock)  timestamp[us, UTC] (an instant)  duration[us]
+    utf8  binary  date32  timestamp[us] (wall clock)  timestamp[us, UTC] (instant)  duration[us]
     list<…>  struct<…>  map<…, …>
 
     given                                     becomes
@@ -15,8 +15,8 @@ The accepted types are those that Arrow, Parquet and Spark all hold without loss
     timestamp of another time zone            the same instants in UTC
     decimal32, decimal64, decimal256          decimal128, up to 38 digits
 
-Nullability is kept for columns only: inside lists and structs everything may be null, as Python's dicts and pandas have no
-way to promise otherwise.
+Nullability is kept for columns only: inside lists and structs everything may be null, as Python's
+dicts and pandas have no way to promise otherwise.
 """
 
 from __future__ import annotations
@@ -72,13 +72,14 @@ _ADVICE = {
 
 
 def normal_type(kind: pa.DataType, column: str, depth: int = 1) -> pa.DataType:
-    """The accepted type that `kind` becomes, or `SchemaMismatch` that names the column and what to do.
+    """The accepted type that `kind` becomes, else an error that names the column and what to do.
 
     >>> normal_type(pa.dictionary(pa.int8(), pa.large_utf8()), "city")
     DataType(string)
     >>> normal_type(pa.float16(), "weight")
     Traceback (most recent call last):
-    tidemill.errors.SchemaMismatch: column 'weight' has the type halffloat, which Spark cannot hold: cast it to float32
+    tidemill.errors.SchemaMismatch: column 'weight' has the type halffloat, which Spark cannot \
+hold: cast it to float32
     """
     if kind in _PLAIN:
         return kind
@@ -137,7 +138,8 @@ def _normal_struct(kind: pa.DataType, column: str, depth: int) -> pa.DataType:
     names = [field.name for field in kind]
     if not names or not all(names) or len(set(names)) != len(names):
         raise SchemaMismatch(
-            f"column {column!r} has the type {kind}: a struct needs fields, each with a name of its own"
+            f"column {column!r} has the type {kind}: "
+            "a struct needs fields, each with a name of its own"
         )
     return pa.struct(
         [pa.field(f.name, normal_type(f.type, f"{column}.{f.name}", depth + 1)) for f in kind]
@@ -145,7 +147,7 @@ def _normal_struct(kind: pa.DataType, column: str, depth: int) -> pa.DataType:
 
 
 def fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of the normal type `given` may go into a column of the normal type `wanted`, if each one fits.
+    """Whether values of type `given` may go into a column of type `wanted`, both normal.
 
     Numbers may become wider or exact in another type; nothing else changes its meaning on the way.
 

@@ -23,12 +23,13 @@ class SchemaVersions:
     """An immutable list of payload schemas, oldest first.
 
     >>> versions = SchemaVersions([pa.schema([pa.field("id", pa.int64(), nullable=False)])])
-    >>> wider = versions.evolve(pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.utf8())]))
+    >>> wider = versions.evolve(pa.schema([*versions.newest, ("city", pa.utf8())]))
     >>> len(versions), len(wider), wider.newest.names
     (1, 2, ['id', 'city'])
     >>> wider.evolve(pa.schema([("id", pa.utf8()), ("city", pa.utf8())]))
     Traceback (most recent call last):
-    tidemill.errors.SchemaMismatch: column 'id' is int64 and cannot become string: a new version may only add columns
+    tidemill.errors.SchemaMismatch: column 'id' is int64 and cannot become string: a new version \
+may only add columns
     """
 
     __slots__ = ("_bodies", "_by_fingerprint", "_versions", "newest", "newest_fingerprint")
@@ -37,7 +38,7 @@ class SchemaVersions:
     newest_fingerprint: int
 
     def __init__(self, versions: Iterable[pa.Schema]) -> None:
-        """The versions are in normal form or can be brought into it; each must be an evolution of the one before."""
+        """Each version must be an evolution of the one before."""
         kept: list[pa.Schema] = []
         for version in versions:
             normal = check_payload_schema(version)
@@ -92,7 +93,7 @@ class SchemaVersions:
         return schema
 
     def evolve(self, schema: pa.Schema) -> SchemaVersions:
-        """The versions with `schema` as the newest: `self` if it already is, else with the added columns at the end."""
+        """The versions with the columns that `schema` adds; `self` if it adds none."""
         evolved = _evolved(self.newest, check_payload_schema(schema))
         if evolved.equals(self.newest):
             return self
@@ -125,7 +126,7 @@ class SchemaVersions:
 
 
 def _evolved(old: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """The columns of `old`, then those that only `new` has; `SchemaMismatch` if a reader of `old` would be lost."""
+    """The columns of `old`, then those that only `new` has, if a reader of `old` can follow."""
     for field in old:
         index = new.get_field_index(field.name)
         if index < 0:
@@ -153,7 +154,7 @@ def _evolved(old: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 def project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch of an older version as rows of `schema`: columns it lacks are null. Bodies and payloads alike.
+    """A batch of an older version, body or payload, in `schema`: columns it lacks are null.
 
     >>> old = pa.record_batch({"id": pa.array([1, 2])})
     >>> project(old, pa.schema([("id", pa.int64()), ("city", pa.utf8())])).to_pylist()
