@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidemill.batch.frame import KEY_FIELD, SEQ_FIELD, TIME_FIELD, body_schema, join_body
 from tidemill.batch.rows import to_rows
-from tidemill.errors import Bug, MissingExtra
+from tidemill.errors import Bug, InvalidInput, MissingExtra
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,15 @@ class Batch:
         [(1, b'a')]
         """
         payload = self.payload
-        if payload.schema.names == ["value"]:
-            values = payload.column(0).to_pylist()
-        else:
-            values = payload.to_pylist()
+        try:
+            if payload.schema.names == ["value"]:
+                values = payload.column(0).to_pylist()
+            else:
+                values = payload.to_pylist()
+        except (OverflowError, ValueError) as cause:
+            raise InvalidInput(
+                f"Python cannot hold a date or time of this batch, use to_arrow(): {cause}"
+            ) from cause
         return list(zip(self.keys.to_pylist(), values, strict=True))
 
     def slice(self, offset: int, length: int | None = None) -> Batch:

@@ -1,0 +1,1 @@
+"""Items, batches, frames and schemas."""
