@@ -37,5 +37,7 @@ BUCKETS_OPEN_MAX = 4  # buckets whose merge stays in memory between operations
 MERGE_BYTES_MAX = 128 * MIB  # loaded frames of one open bucket; more is sorted outside memory
 WINDOW_ROWS = 64 * KIB  # rows merged ahead of the pops that will take them
 CARRY_ROWS_MAX = 16 * KIB  # rows of a frame that a carry writes
+CARRY_BYTES = 2 * MIB  # ... and about how many bytes
 TINY_FRAME_BYTES = 16 * KIB  # a segment whose frames are smaller on average is rewritten
 TINY_FRAMES_MIN = 256  # ... if it holds at least so many of them
+BYTES_MAX_LEAST = 8 * SEGMENT_BYTES_MIN  # the least disk that a bounded queue can work with

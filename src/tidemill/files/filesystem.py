@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-Buffer: TypeAlias = object  # anything with the buffer protocol; typing has no name for it before Python 3.12
+Buffer: TypeAlias = (
+    object  # anything with the buffer protocol; typing has no name for it before Python 3.12
+)
 
 _IOV_MAX = 512
 

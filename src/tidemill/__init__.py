@@ -1,0 +1,85 @@
+"""Durable queues for Python that live on what you already have.
+
+>>> import tempfile
+>>> import tidemill as tm
+>>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+...     receipt = queue.push([(3, b"c"), (1, b"a")])
+...     queue.pop(2).rows()
+[(1, b'a'), (3, b'c')]
+"""
+
+import sys
+
+if sys.platform == "win32":
+    raise ImportError(
+        "Tidemill needs the file locks and syncs of Linux or macOS; Windows has neither"
+    )
+
+from tidemill.batch import Batch, Item
+from tidemill.errors import (
+    BucketMismatch,
+    Bug,
+    CallerError,
+    Closed,
+    Corrupt,
+    DiskFull,
+    ForkRemoved,
+    InvalidInput,
+    InvalidKey,
+    InvalidName,
+    Locked,
+    MissingExtra,
+    NoAccess,
+    NotAQueue,
+    QueueFull,
+    ReadInProgress,
+    SchemaMismatch,
+    StorageFailed,
+    SurroundingsError,
+    TidemillError,
+    TooLarge,
+    UnknownFormat,
+)
+from tidemill.files.bucket import Custom, Shift, Width
+from tidemill.files.consuming_end import Read
+from tidemill.files.fork import Fork
+from tidemill.files.priority_queue import PriorityQueue, Stats
+from tidemill.files.receipt import Receipt
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Batch",
+    "BucketMismatch",
+    "Bug",
+    "CallerError",
+    "Closed",
+    "Corrupt",
+    "Custom",
+    "DiskFull",
+    "Fork",
+    "ForkRemoved",
+    "InvalidInput",
+    "InvalidKey",
+    "InvalidName",
+    "Item",
+    "Locked",
+    "MissingExtra",
+    "NoAccess",
+    "NotAQueue",
+    "PriorityQueue",
+    "QueueFull",
+    "Read",
+    "ReadInProgress",
+    "Receipt",
+    "SchemaMismatch",
+    "Shift",
+    "Stats",
+    "StorageFailed",
+    "SurroundingsError",
+    "TidemillError",
+    "TooLarge",
+    "UnknownFormat",
+    "Width",
+    "__version__",
+]

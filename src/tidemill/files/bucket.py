@@ -1,0 +1,159 @@
+"""Bucket functions: how the key space is divided.
+
+A pop looks only at the lowest bucket that holds items, so a bucket bounds both the work and the memory of a pop. A
+function must not decrease as the key grows, or items would come out in the wrong order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidemill.errors import BucketMismatch, InvalidInput
+from tidemill.limits import INT64_MAX
+from tidemill.names import check_name
+
+Keys: TypeAlias = NDArray[np.int64]
+
+
+class BucketFunction(Protocol):
+    """Maps keys to buckets; `description` is what the folder records."""
+
+    @property
+    def description(self) -> str: ...
+
+    def __call__(self, keys: Keys) -> Keys: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Buckets of ``2 ** bits`` neighbouring keys; 37 bits are about 2.3 minutes of nanoseconds.
+
+    >>> import numpy as np
+    >>> Shift(4)(np.array([-1, 0, 15, 16])).tolist()
+    [-1, 0, 0, 1]
+    """
+
+    bits: int = 37
+
+    def __post_init__(self) -> None:
+        if (
+            not isinstance(self.bits, int)
+            or isinstance(self.bits, bool)
+            or not 0 <= self.bits <= 63
+        ):
+            raise InvalidInput(f"Shift takes 0 to 63 bits, not {self.bits!r}")
+
+    @property
+    def description(self) -> str:
+        return f"shift:{self.bits}"
+
+    def __call__(self, keys: Keys) -> Keys:
+        return keys >> np.int64(self.bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """Buckets of `width` neighbouring keys each, aligned to zero; right for negative keys too.
+
+    >>> import numpy as np
+    >>> Width(10)(np.array([-11, -10, -1, 0, 9, 10])).tolist()
+    [-2, -1, -1, 0, 0, 1]
+    """
+
+    width: int
+
+    def __post_init__(self) -> None:
+        valid = isinstance(self.width, int) and not isinstance(self.width, bool)
+        if not valid or not 1 <= self.width <= INT64_MAX:
+            raise InvalidInput(
+                f"Width takes a whole number from 1 to {INT64_MAX}, not {self.width!r}"
+            )
+
+    @property
+    def description(self) -> str:
+        return f"width:{self.width}"
+
+    def __call__(self, keys: Keys) -> Keys:
+        return np.floor_divide(keys, np.int64(self.width))
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """Your own function under a name of your own, from an array of keys to an array of buckets.
+
+    The folder records the name only: whoever opens it again passes the same function under the same name.
+
+    >>> import numpy as np
+    >>> days = Custom("days", lambda keys: keys // 86_400)
+    >>> days(np.array([0, 86_399, 86_400])).tolist()
+    [0, 0, 1]
+    """
+
+    name: str
+    function: Callable[[Keys], Keys] = field(compare=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name, what="bucket function")
+        if not callable(self.function):
+            raise InvalidInput(f"bucket function {self.name!r} is not callable")
+
+    @property
+    def description(self) -> str:
+        return f"custom:{self.name}"
+
+    def __call__(self, keys: Keys) -> Keys:
+        buckets = np.asarray(self.function(keys))
+        if buckets.shape != keys.shape or buckets.dtype.kind != "i":
+            raise InvalidInput(
+                f"bucket function {self.name!r} must return one integer for each key; it returned "
+                f"an array of {buckets.dtype} with shape {buckets.shape} for shape {keys.shape}"
+            )
+        if np.any(buckets[1:] < buckets[:-1]):
+            raise InvalidInput(
+                f"bucket function {self.name!r} must not decrease while keys grow, but it does"
+            )
+        return buckets.astype(np.int64, copy=False)
+
+
+def choose(recorded: str | None, given: BucketFunction | None) -> BucketFunction:
+    """The function to use, from what the folder records (None: a new folder) and what the caller gave."""
+    if given is not None and not isinstance(given, Shift | Width | Custom):
+        raise InvalidInput(
+            f"unknown bucket function {given!r}: use tm.Shift(bits), tm.Width(width) "
+            "or tm.Custom(name, function)"
+        )
+    if recorded is None:
+        return given if given is not None else Shift()
+    if given is not None:
+        if given.description != recorded:
+            raise BucketMismatch(
+                f"the folder was made with the bucket function {recorded}, not "
+                f"{given.description}; open it without `bucket`, or move its items to a new folder"
+            )
+        return given
+    kind, _, parameter = recorded.partition(":")
+    if kind == "shift" and parameter.isascii() and parameter.isdigit():
+        return Shift(int(parameter))
+    if kind == "width" and parameter.isascii() and parameter.isdigit():
+        return Width(int(parameter))
+    raise BucketMismatch(
+        f"the folder was made with the bucket function {recorded}, which cannot be made from its "
+        "description; pass it as `bucket`"
+    )
+
+
+def split(keys: Keys, function: BucketFunction) -> list[tuple[int, int, int]]:
+    """Where sorted keys cross from one bucket to the next: (bucket, start, stop) for each part."""
+    ends = function(keys[[0, -1]])
+    if ends[0] == ends[1]:
+        return [(int(ends[0]), 0, len(keys))]
+    buckets = function(keys)
+    cuts = np.flatnonzero(buckets[1:] != buckets[:-1]) + 1
+    starts = [0, *cuts.tolist()]
+    stops = [*cuts.tolist(), len(keys)]
+    return [(int(buckets[start]), start, stop) for start, stop in zip(starts, stops, strict=True)]

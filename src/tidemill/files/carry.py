@@ -1,0 +1,177 @@
+"""Gives disk back: what of a segment is still needed is carried forward, and the segment goes.
+
+The survivors of a segment are sorted together, bucket by bucket, and written as few large frames with their own seqs and
+times. So this also merges tiny frames, and lets old cuts go: a carried frame holds only rows that its audience has not
+consumed, so only later cuts apply to it.
+
+    1. every fork is held still; pushes go on
+    2. the survivors and the record that retires the segment are one operation, synced
+    3. only then is the segment unlinked; recovery does that too, if it finds the record and the file
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidemill.batch import encode_body, join_body
+from tidemill.files.cursor import Cursor
+from tidemill.files.folder import Folder
+from tidemill.files.frame_table import Entry
+from tidemill.files.operation import PreparedFrame, Retire
+from tidemill.files.run import Run, sort_order
+from tidemill.files.state import EVERYONE
+from tidemill.limits import CARRY_BYTES, CARRY_ROWS_MAX
+
+
+def retire_dead(folder: Folder, numbers: list[int]) -> None:
+    """Remove segments that no fork needs."""
+    folder.commit(Retire(numbers, (), {}, {}, 0))
+    _remove(folder, numbers)
+
+
+def carry(folder: Folder, number: int) -> None:
+    """Rewrite the survivors of a sealed segment, then remove it."""
+    with folder.all_cursors() as cursors:
+        carrier = _Carrier(folder, cursors)
+        frames = carrier.survivors(number)
+        folder.commit(Retire([number], frames, carrier.audiences, {}, 0))
+    _remove(folder, [number])
+
+
+def drop(folder: Folder, number: int) -> int:
+    """Give up whatever is left in a sealed segment; returns the number of items lost to some fork."""
+    with folder.all_cursors() as cursors:
+        with folder.guard:
+            frames = folder.index.frames_of_segment(number)
+        live = {cursor.fork.id: cursor.fork.live for cursor in cursors}
+        dropped = 0
+        carrier = _Carrier(folder, cursors)
+        for entry in frames:
+            _, masks = carrier.masks(entry)
+            for cursor, mask in zip(cursors, masks, strict=True):
+                live[cursor.fork.id] -= int(mask.sum())
+            dropped += int(np.logical_or.reduce(masks).sum())
+        folder.commit(Retire([number], (), {}, live, dropped))
+    _remove(folder, [number])
+    return dropped
+
+
+def _remove(folder: Folder, numbers: list[int]) -> None:
+    folder.journal.remove(numbers)
+    with folder.guard:
+        folder.drop_moot_cuts()
+
+
+class _Carrier:
+    """Collects what forks still need of a segment."""
+
+    def __init__(self, folder: Folder, cursors: list[Cursor]) -> None:
+        self._folder = folder
+        self._cursors = cursors
+        self.audiences: dict[int, frozenset[int]] = {}
+
+    def survivors(self, number: int) -> list[PreparedFrame]:
+        """The frames to write, bucket by bucket so that memory holds the rows of one at a time."""
+        with self._folder.guard:
+            frames = self._folder.index.frames_of_segment(number)
+        needed = np.zeros(len(frames), np.bool_)
+        places = frames.places
+        for cursor in self._cursors:
+            needed |= np.isin(places, cursor.live_frames(frames).places)
+        frames = frames.where(needed)
+        prepared: list[PreparedFrame] = []
+        for bucket in np.unique(frames.rows["bucket"]).tolist():
+            here = frames.where(frames.rows["bucket"] == bucket)
+            prepared += self._survivors_of_bucket(bucket, list(here))
+        return prepared
+
+    def masks(self, entry: Entry) -> tuple[Run, list[NDArray[np.bool_]]]:
+        """(all rows of a frame, for each fork which of them it has yet to consume)."""
+        run = self._folder.reader.read(entry)
+        masks = []
+        for cursor in self._cursors:
+            fork = cursor.fork
+            if not self._folder.state.sees(fork, entry.place, entry.audience):
+                masks.append(np.zeros(len(run.keys), np.bool_))
+                continue
+            mask = np.ones(len(run.keys), np.bool_)
+            for cut in fork.cuts.touching(entry.place, entry.keys, entry.seqs):
+                mask &= ~cut.mask(run.keys, run.seqs)
+            masks.append(mask)
+        return run, masks
+
+    def _survivors_of_bucket(self, bucket: int, entries: list[Entry]) -> list[PreparedFrame]:
+        parts: dict[int, list[tuple[Run, NDArray[np.bool_]]]] = {}
+        for entry in entries:
+            run, masks = self.masks(entry)
+            for audience, mask in self._by_audience(masks):
+                parts.setdefault(audience, []).append((run, mask))
+        prepared: list[PreparedFrame] = []
+        for audience, rows in parts.items():
+            prepared += self._encode(bucket, audience, rows)
+        return prepared
+
+    def _by_audience(self, masks: list[NDArray[np.bool_]]) -> list[tuple[int, NDArray[np.bool_]]]:
+        """Rows grouped by who needs them: (audience, mask), without the rows that nobody does."""
+        everyone = np.logical_and.reduce(masks)
+        found = [(EVERYONE, everyone)] if everyone.any() else []
+        some = np.logical_or.reduce(masks) & ~everyone
+        while some.any():
+            row = int(some.argmax())
+            members = [bool(mask[row]) for mask in masks]
+            same = some.copy()
+            for mask, is_member in zip(masks, members, strict=True):
+                same &= mask if is_member else ~mask
+            forks = frozenset(
+                cursor.fork.id
+                for cursor, is_member in zip(self._cursors, members, strict=True)
+                if is_member
+            )
+            found.append((self._audience(forks), same))
+            some &= ~same
+        return found
+
+    def _audience(self, forks: frozenset[int]) -> int:
+        known = {**self._folder.state.audiences, **self.audiences}
+        for id, members in known.items():
+            if members == forks:
+                return id
+        id = max([self._folder.state.next_audience - 1, *self.audiences]) + 1
+        self.audiences[id] = forks
+        return id
+
+    def _encode(
+        self, bucket: int, audience: int, rows: list[tuple[Run, NDArray[np.bool_]]]
+    ) -> list[PreparedFrame]:
+        keys = np.concatenate([run.keys[mask] for run, mask in rows])
+        seqs = np.concatenate([run.seqs[mask] for run, mask in rows])
+        times = np.concatenate([run.times_of(0, len(run.keys))[mask] for run, mask in rows])
+        payload = pa.concat_batches(
+            [
+                run.payload if mask.all() else run.payload.filter(pa.array(mask))
+                for run, mask in rows
+            ]
+        )
+        order = sort_order(keys, seqs)
+        keys, seqs, times = keys[order], seqs[order], times[order]
+        body = join_body(keys, payload.take(pa.array(order)), seqs=seqs, times=times)
+        mark = self._folder.settings.versions.newest_fingerprint
+        row_bytes = body.nbytes // len(keys) + 1
+        step = max(min(CARRY_ROWS_MAX, CARRY_BYTES // row_bytes), 1)
+        prepared = []
+        for start in range(0, len(keys), step):
+            stop = min(start + step, len(keys))
+            prepared.append(
+                PreparedFrame(
+                    bucket,
+                    encode_body(body.slice(start, stop - start)),
+                    int(keys[start]),
+                    int(keys[stop - 1]),
+                    mark,
+                    seqs=(int(seqs[start:stop].min()), int(seqs[start:stop].max())),
+                    audience=audience,
+                )
+            )
+        return prepared

@@ -1,0 +1,344 @@
+"""The consuming end of a queue: what the queue itself and each of its forks can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from tidemill.batch import Batch
+from tidemill.errors import Closed, ForkRemoved, InvalidInput, InvalidKey, ReadInProgress
+from tidemill.files.count import count_covered
+from tidemill.files.cursor import Cursor, Selection
+from tidemill.files.cut import Cut, cover_all
+from tidemill.files.frame_reader import DamagedFrame
+from tidemill.files.operation import Consume, MakeFork, PreparedFrame, Push
+from tidemill.limits import FORKS_MAX, INT64_MAX, INT64_MIN
+from tidemill.names import check_name, check_unique
+
+if TYPE_CHECKING:
+    from tidemill.files.fork import Fork
+    from tidemill.files.queue_core import QueueCore
+
+KeyMax: TypeAlias = int | Callable[[], int] | None
+T = TypeVar("T")
+
+
+class ConsumingEnd:
+    """Pops, peeks, reads and deletes; see `PriorityQueue` and `Fork`."""
+
+    def __init__(self, core: QueueCore, cursor: Cursor) -> None:
+        self._core = core
+        self._cursor = cursor
+
+    def pop(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
+        """Take the `n` items with the smallest keys; n < 0 takes all.
+
+        `key_max` leaves greater keys alone. With `wait_s` the call waits that long for the first item to come. A
+        `key_max` that is a function is asked again while waiting, as a clock in nanoseconds: `key_max=time.time_ns`
+        makes a delay queue.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([(3, b"c"), (1, b"a"), (2, b"b")])
+        >>> queue.pop(2).rows()
+        [(1, b'a'), (2, b'b')]
+        >>> len(queue.pop(5, key_max=2)), len(queue)
+        (0, 1)
+        >>> queue.close()
+        """
+        rows = _rows(n)
+
+        def attempt(limit: int) -> Selection:
+            self._check_not_reading()
+            selection = self._cursor.select(rows, limit)
+            if selection.parts:
+                self._consume(selection, ())
+            return selection
+
+        selection = self._waiting(attempt, key_max, wait_s)
+        if selection.parts:
+            self._core.maintenance.after_take(len(selection.batch), len(self))
+        return selection.batch
+
+    def peek(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
+        """What `pop` would take, without taking it.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([(2, b"b"), (1, b"a")])
+        >>> queue.peek().rows(), len(queue)
+        ([(1, b'a')], 2)
+        >>> queue.close()
+        """
+        rows = _rows(n)
+        return self._waiting(lambda limit: self._cursor.select(rows, limit), key_max, wait_s).batch
+
+    def read(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Read:
+        """A transaction: the items are popped when the block is left normally, and stay if it raises.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([(1, b"a"), (2, b"b")])
+        >>> with queue.read(2) as read:
+        ...     receipt = read.push([(9, b"retry " + value) for key, value in read.batch.rows()[1:]])
+        >>> queue.pop(2).rows()
+        [(9, b'retry b')]
+        >>> queue.close()
+        """
+        return Read(self, _rows(n), key_max, wait_s)
+
+    def delete(self, low: int, high: int) -> int:
+        """Remove the items with keys from `low` to `high`, both included; returns how many.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([(key, b"") for key in range(10)])
+        >>> queue.delete(2, 4), len(queue)
+        (3, 7)
+        >>> queue.close()
+        """
+        low, high = _key(low), _key(high)
+        if high < low:
+            raise InvalidInput(
+                f"delete goes from the lower key to the higher: {low} to {high} is empty"
+            )
+
+        def attempt() -> int:
+            self._check_not_reading()
+            cut = Cut(0, self._core.folder.state.arrived, low, high, INT64_MAX)
+            rows = count_covered(self._core.folder, self._cursor, cut)
+            if rows:
+                self._cut(cut, rows)
+            return rows
+
+        deleted = self._tolerating(attempt)
+        self._core.maintenance.after_take(deleted, len(self))
+        return deleted
+
+    def clear(self) -> int:
+        """Remove everything from this end; other forks keep theirs. Returns how many items it had.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([b"a", b"b"])
+        >>> queue.clear(), len(queue)
+        (2, 0)
+        >>> queue.close()
+        """
+        with self._cursor.lock:
+            self._check()
+            self._check_not_reading()
+            folder = self._core.folder
+            with folder.guard:
+                rows, arrived = self._cursor.fork.live, folder.state.arrived
+            if rows:
+                self._cut(cover_all(0, arrived), rows)
+        self._core.maintenance.after_take(rows, 0)
+        return rows
+
+    def fork(self, name: str) -> Fork:
+        """Split this end in two: the fork starts where this end stands, and from then on each goes its own way.
+
+        A fork that exists already is returned as it is.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([(1, b"a"), (2, b"b")])
+        >>> audit = queue.fork("audit")
+        >>> queue.pop(2).rows(), audit.pop(1).rows()
+        ([(1, b'a'), (2, b'b')], [(1, b'a')])
+        >>> queue.close()
+        """
+        from tidemill.files.fork import Fork
+
+        check_name(name, what="fork")
+        folder = self._core.folder
+        # The parent is held still, so that a rewrite of its frames cannot fall between its state and the fork's.
+        with self._core.forks_lock, self._cursor.lock:
+            self._check()
+            with folder.guard:
+                state = folder.state
+                check_unique(name, (fork.name for fork in state.forks.values()), what="fork")
+                found = state.named(name)
+                if found is None and len(state.forks) > FORKS_MAX:
+                    raise InvalidInput(f"a queue has at most {FORKS_MAX} forks; remove one first")
+                id = state.next_fork if found is None else found.id
+            if found is None:
+                folder.commit(MakeFork(id, name, self._cursor.fork.id))
+            return Fork(self._core, folder.cursors[id])
+
+    def __len__(self) -> int:
+        self._check()
+        return self._cursor.fork.live
+
+    def __bool__(self) -> bool:
+        # A queue is itself even when it is empty; `len(queue)` asks for the items.
+        return True
+
+    def _waiting(
+        self, attempt: Callable[[int], Selection], key_max: KeyMax, wait_s: float | None
+    ) -> Selection:
+        """Attempt until something is found or the time is up."""
+        folder = self._core.folder
+        deadline = None if wait_s is None else folder.clock.monotonic_s() + _seconds(wait_s)
+        while True:
+            limit = _limit(key_max)
+            selection = self._tolerating(lambda limit=limit: attempt(limit))  # type: ignore[misc]
+            if selection.parts or deadline is None:
+                return selection
+            left_s = deadline - folder.clock.monotonic_s()
+            if left_s <= 0:
+                return selection
+            if callable(key_max):
+                left_s = min(left_s, self._due_in_s(limit))
+            with folder.guard:
+                if folder.state.arrived == selection.arrived and not folder.is_closed:
+                    folder.clock.wait(folder.guard, left_s)
+
+    def _due_in_s(self, now_ns: int) -> float:
+        """How long until the next item is due, if keys are a time in nanoseconds."""
+        first = self._tolerating(lambda: self._cursor.select(1, INT64_MAX))
+        return max(first.cut.high - now_ns, 0) / 1e9 if first.parts else float("inf")
+
+    def _tolerating(self, attempt: Callable[[], T]) -> T:
+        """Attempt under the cursor's lock; set damaged frames aside and try again, if told to."""
+        while True:
+            try:
+                with self._cursor.lock:
+                    self._check()
+                    return attempt()
+            except DamagedFrame as damage:
+                self._core.handle_damage(damage)
+
+    def _consume(self, selection: Selection, frames: tuple[PreparedFrame, ...]) -> None:
+        folder = self._core.folder
+        rows = len(selection.batch)
+        if not self._cursor.knows(selection):
+            # Frames were moved or given up since the choice; count what is really left of it.
+            rows = count_covered(folder, self._cursor, selection.cut)
+        folder.commit(
+            Consume(
+                self._cursor.fork.id,
+                selection.cut,
+                rows,
+                sync=folder.options.syncs_takes or (bool(frames) and folder.options.syncs_pushes),
+                selection=selection,
+                frames=frames,
+            )
+        )
+
+    def _cut(self, cut: Cut, rows: int) -> None:
+        folder = self._core.folder
+        folder.commit(Consume(self._cursor.fork.id, cut, rows, sync=folder.options.syncs_takes))
+
+    def _check(self) -> None:
+        self._core.folder.check_open()
+        if self._cursor.is_removed:
+            raise ForkRemoved(f"fork {self._cursor.fork.name!r} was removed; fork the queue again")
+
+    def _check_not_reading(self) -> None:
+        if self._cursor.is_reading:
+            name = self._cursor.fork.name
+            what = f"fork {name!r}" if name else "the queue"
+            raise ReadInProgress(
+                f"{what} has a read open; leave its block first, or use another fork"
+            )
+
+
+class Read:
+    """A read transaction; see `PriorityQueue.read`."""
+
+    def __init__(self, end: ConsumingEnd, rows: int, key_max: KeyMax, wait_s: float | None) -> None:
+        self._end = end
+        self._rows = rows
+        self._key_max = key_max
+        self._wait_s = wait_s
+        self._selection: Selection | None = None
+        self._pushed: list[PreparedFrame] = []
+        self._is_kept = False
+
+    @property
+    def batch(self) -> Batch:
+        """The items that leaving the block will pop."""
+        if self._selection is None:
+            raise Closed("a read has items only inside its `with` block")
+        return self._selection.batch
+
+    def push(self, data: object, *, key: str | None = None) -> int:
+        """Push items when the block is left, in one operation with the pop; returns how many.
+
+        If the block raises, they are not pushed; `keep` pops nothing, but pushes them.
+        """
+        if self._selection is None:
+            raise Closed("a read takes items only inside its `with` block")
+        frames, rows = self._end._core.prepare(data, key)
+        self._pushed += frames
+        return rows
+
+    def keep(self) -> None:
+        """Pop nothing when the block is left."""
+        self._is_kept = True
+
+    def __enter__(self) -> Read:
+        end, cursor = self._end, self._end._cursor
+
+        def attempt(limit: int) -> Selection:
+            end._check_not_reading()
+            selection = cursor.select(self._rows, limit)
+            if selection.parts or self._wait_s is None:
+                cursor.is_reading = True
+            return selection
+
+        self._selection = end._waiting(attempt, self._key_max, self._wait_s)
+        cursor.is_reading = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        selection, self._selection = self._selection, None
+        end = self._end
+        frames = tuple(self._pushed)
+        if selection is None:
+            return
+        try:
+            if kind is not None:
+                return
+            if selection.parts and not self._is_kept:
+                end._tolerating(lambda: end._consume(selection, frames))
+                end._core.maintenance.after_take(len(selection.batch), len(end))
+            elif frames:
+                end._check()
+                folder = end._core.folder
+                folder.commit(Push(sync=folder.options.syncs_pushes, frames=frames))
+                end._core.maintenance.after_push()
+        finally:
+            end._cursor.is_reading = False
+
+
+def _rows(n: int) -> int:
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise InvalidInput(f"the number of items must be a whole number, not {n!r}")
+    return n if n >= 0 else 2**62
+
+
+def _key(key: int) -> int:
+    if not isinstance(key, int) or isinstance(key, bool) or not INT64_MIN <= key <= INT64_MAX:
+        raise InvalidKey(f"a key is a whole number of 64 bits, not {key!r}")
+    return key
+
+
+def _limit(key_max: KeyMax) -> int:
+    if key_max is None:
+        return INT64_MAX
+    return _key(key_max() if callable(key_max) else key_max)
+
+
+def _seconds(wait_s: float) -> float:
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
+        raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {wait_s!r}")
+    return float(wait_s)

@@ -1,0 +1,180 @@
+"""Where a fork stands: its open merges, and how the next items are chosen from them.
+
+Choosing and consuming are two steps, so that a read can be given up. What is chosen is fixed by `arrived`, the last seq
+there was when the choice began: items pushed meanwhile are not in it, and are not consumed with it.
+
+Locks: `lock` is held while choosing and consuming, by one thread of the fork's users at a time. The folder's own lock is
+taken for moments only, so readers hold up writers no longer than an index update.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.batch import Batch
+from tidemill.files.cut import Cut
+from tidemill.files.frame_reader import FrameReader
+from tidemill.files.frame_table import Entry, FrameList
+from tidemill.files.index import Index
+from tidemill.files.merge import Choice, Merge
+from tidemill.files.run import Run
+from tidemill.files.state import ForkState, State
+from tidemill.limits import INT64_MIN
+
+
+class Selection(NamedTuple):
+    """Items that a fork would consume next."""
+
+    batch: Batch
+    arrived: int
+    parts: list[tuple[int, Merge, Choice]]  # by bucket
+    generation: int
+
+    @property
+    def cut(self) -> Cut:
+        """The take that consumes them; its place is known once it is written."""
+        key, seq = self.parts[-1][2].last
+        return Cut(0, self.arrived, INT64_MIN, key, seq)
+
+
+class Cursor:
+    """The consuming side of one fork."""
+
+    def __init__(
+        self,
+        fork: ForkState,
+        *,
+        state: State,
+        index: Index,
+        reader: FrameReader,
+        guard: threading.Condition,
+        buckets_open_max: int,
+        payload_schema: Callable[[], pa.Schema],
+    ) -> None:
+        self.fork = fork
+        self.lock = threading.RLock()
+        self.is_reading = False
+        self.is_removed = False
+        self._state = state
+        self._index = index
+        self._reader = reader
+        self._guard = guard
+        self._buckets_open_max = buckets_open_max
+        self._payload_schema = payload_schema
+        self._merges: OrderedDict[int, Merge] = OrderedDict()
+        self._inbox: list[Entry] = []  # frames pushed since the last choice; guarded
+        self._floor: int | None = None  # no bucket below has items; None: not known
+        self._generation = 0
+
+    def note_push(self, entry: Entry) -> None:
+        """A frame was written. Called under the guard."""
+        if self._floor is None:
+            return
+        if entry.bucket < self._floor:
+            self._floor = entry.bucket
+        if entry.bucket in self._merges:
+            self._inbox.append(entry)
+
+    def forget(self) -> None:
+        """Frames were moved or consumed by other means: start from the index again. Called under the guard."""
+        self._generation += 1
+        self._merges.clear()
+        self._inbox.clear()
+        self._floor = None
+
+    def select(self, rows: int, key_max: int) -> Selection:
+        """The next `rows` items up to `key_max`, or as many as there are."""
+        with self._guard:
+            arrived = self._state.arrived
+            generation = self._generation
+            for entry in self._inbox:
+                if entry.bucket in self._merges:
+                    self._merges[entry.bucket].add(entry)
+            self._inbox.clear()
+            bucket = self._first_bucket()
+        parts: list[tuple[int, Merge, Choice]] = []
+        wanted = rows
+        while bucket is not None and wanted:
+            merge = self._open(bucket, arrived)
+            choice = merge.choose(wanted, key_max)
+            if choice is None and not merge.is_empty:
+                break
+            if choice is not None:
+                parts.append((bucket, merge, choice))
+                wanted -= len(choice.batch)
+            with self._guard:
+                if choice is None and not parts:
+                    self._leave(bucket)
+                bucket = self._index.next_bucket(bucket + 1)
+        self._close_surplus()
+        if not parts:
+            return Selection(Batch.empty(self._payload_schema()), arrived, [], generation)
+        batch = Batch.concat([choice.batch for _, _, choice in parts])
+        return Selection(batch, arrived, parts, generation)
+
+    def advance(self, selection: Selection) -> None:
+        """The selection was consumed. Called under the guard."""
+        for bucket, merge, choice in selection.parts:
+            merge.advance(choice)
+            if selection.generation != self._generation or self._merges.get(bucket) is not merge:
+                # The bucket was closed or opened anew since, and does not know of the selection.
+                self.forget()
+                return
+
+    def knows(self, selection: Selection) -> bool:
+        """Whether the selection still is what it was when it was made."""
+        return selection.generation == self._generation
+
+    def live_frames(self, frames: FrameList) -> FrameList:
+        """Those of the frames that may hold items of this fork."""
+        frames = frames.where(~self.fork.cuts.covered(frames))
+        audiences = frames.rows["audience"]
+        if audiences.any():
+            seen = [self._state.sees(self.fork, entry.place, entry.audience) for entry in frames]
+            frames = frames.where(np.array(seen, np.bool_))
+        return frames
+
+    def read_live(self, entry: Entry) -> Run:
+        return self._reader.read_live(entry, self.fork.cuts)
+
+    def _first_bucket(self) -> int | None:
+        if self._floor is None:
+            bucket = self._index.next_bucket(-(2**63))
+            if bucket is not None:
+                self._floor = bucket
+            return bucket
+        return self._index.next_bucket(self._floor)
+
+    def _leave(self, bucket: int) -> None:
+        """The lowest bucket is used up, unless something was pushed to it meanwhile."""
+        if self._inbox or self._floor != bucket:
+            return
+        self._merges.pop(bucket, None)
+        self._floor = bucket + 1
+
+    def _open(self, bucket: int, arrived: int) -> Merge:
+        merge = self._merges.get(bucket)
+        if merge is None:
+            with self._guard:
+                frames = self._index.frames(bucket)
+                # What was pushed since the choice began is not part of it, and waits for the next.
+                is_late = frames.rows["seq_min"] > arrived
+                self._inbox += frames.where(is_late)
+                merge = Merge(self.live_frames(frames.where(~is_late)), self._load)
+                self._merges[bucket] = merge
+        self._merges.move_to_end(bucket)
+        return merge
+
+    def _load(self, entries: list[Entry]) -> list[Run]:
+        return [self.read_live(entry) for entry in entries]
+
+    def _close_surplus(self) -> None:
+        with self._guard:
+            while len(self._merges) > self._buckets_open_max:
+                self._merges.popitem(last=False)

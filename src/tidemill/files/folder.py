@@ -1,0 +1,359 @@
+"""The folder of a queue: opening it, writing to it, and the state that both lead to.
+
+    settings.json   what the folder is                         lock        who owns it
+    journal/        segments, with their summaries and spine   quarantine/ damaged records, set aside
+
+Everything that changes goes through `commit`: it is written to the journal, then applied to the state, the index and the
+cursors under `guard`, a lock that is only ever held for moments.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from tidemill.batch import DEFAULT, SchemaVersions, encode_body, join_body, sorted_by_key
+from tidemill.clock import Clock
+from tidemill.errors import Closed, Corrupt, NotAQueue
+from tidemill.files.bucket import BucketFunction, Keys, choose, split
+from tidemill.files.committer import Committer
+from tidemill.files.cursor import Cursor
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.frame_reader import FrameReader
+from tidemill.files.index import Index
+from tidemill.files.journal import Journal
+from tidemill.files.lock import NAME as LOCK_NAME
+from tidemill.files.lock import OwnerLock
+from tidemill.files.operation import (
+    Consume,
+    Draft,
+    MakeFork,
+    Operation,
+    PreparedFrame,
+    PushOne,
+    PushTogether,
+    Quarantine,
+    RemoveFork,
+    Retire,
+)
+from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
+from tidemill.files.recovery import Recovered, Recovery
+from tidemill.files.settings import Settings, read_settings, write_settings
+from tidemill.files.state import State
+from tidemill.files.storage import storage_errors
+from tidemill.limits import BUCKETS_OPEN_MAX, SEGMENT_BYTES
+
+logger = logging.getLogger(__name__)
+
+JOURNAL_NAME = "journal"
+
+SyncMode: TypeAlias = Literal["none", "data", "index", "full"]
+CorruptionMode: TypeAlias = Literal["abort", "continue"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderOptions:
+    """How a folder is opened."""
+
+    bucket: BucketFunction | None = None  # None: what the folder records, or Shift(37) if it is new
+    schema: pa.Schema | None = (
+        None  # None: what the folder records, or `value: binary` if it is new
+    )
+    sync: SyncMode = "full"
+    on_corruption: CorruptionMode = "abort"
+    buckets_open_max: int = BUCKETS_OPEN_MAX
+    segment_bytes: int = SEGMENT_BYTES  # for a new folder; an old one keeps its own
+
+    @property
+    def syncs_pushes(self) -> bool:
+        return self.sync in ("data", "full")
+
+    @property
+    def syncs_takes(self) -> bool:
+        return self.sync in ("index", "full")
+
+
+class Folder:
+    """An open folder, owned by this process."""
+
+    def __init__(self, fs: FileSystem, clock: Clock, path: Path, options: FolderOptions) -> None:
+        self.fs = fs
+        self.clock = clock
+        self.path = path
+        self.options = options
+        self.pid = os.getpid()
+        self.is_closed = False
+        self.guard = threading.Condition()
+        with storage_errors("opening", path):
+            self._prepare_folder()
+            self._lock = OwnerLock.acquire(fs, path)
+            try:
+                self._open()
+            except BaseException:
+                self._lock.release()
+                raise
+        self.committer = Committer(self._write, self._combine)
+        self.cursors: dict[int, Cursor] = {}
+        for fork in self.state.forks:
+            self._add_cursor(fork)
+
+    def commit(self, operation: Operation) -> None:
+        """Write an operation and apply it."""
+        self.check_open()
+        self.committer.commit(operation)
+
+    def prepare(self, keys: Keys, payload: pa.RecordBatch) -> list[PreparedFrame]:
+        """Rows as frames: sorted by key, split at bucket boundaries, encoded."""
+        keys, payload = sorted_by_key(keys, payload)
+        mark = self.settings.versions.newest_fingerprint
+        body = join_body(keys, payload)
+        parts = split(keys, self.bucket)
+        if len(parts) == 1:
+            bucket = parts[0][0]
+            return [PreparedFrame(bucket, encode_body(body), int(keys[0]), int(keys[-1]), mark)]
+        return [
+            PreparedFrame(
+                bucket,
+                encode_body(body.slice(start, stop - start)),
+                int(keys[start]),
+                int(keys[stop - 1]),
+                mark,
+            )
+            for bucket, start, stop in parts
+        ]
+
+    def sync(self) -> None:
+        """Make everything written so far last."""
+        self.check_open()
+        self.journal.sync()
+        self.journal.note_sync()
+
+    def check_open(self) -> None:
+        """Raise if this handle may not be used."""
+        if self.is_closed:
+            raise Closed(f"{self.path} was closed; open it again to use it")
+        if os.getpid() != self.pid:
+            raise Closed(
+                f"{self.path} was opened by process {self.pid} before os.fork(); open it anew after "
+                "closing it there"
+            )
+
+    @contextmanager
+    def all_cursors(self) -> Iterator[list[Cursor]]:
+        """Hold every fork still: no choice and no take happens meanwhile. Pushes go on."""
+        with ExitStack() as held:
+            with self.guard:
+                cursors = [self.cursors[fork] for fork in sorted(self.cursors)]
+            for cursor in cursors:
+                held.enter_context(cursor.lock)
+            yield [cursor for cursor in cursors if not cursor.is_removed]
+
+    def close(self) -> None:
+        """Sync, and let the folder go. A handle inherited through os.fork() is merely forgotten."""
+        if self.is_closed or os.getpid() != self.pid:
+            return
+        with self.guard:
+            self.is_closed = True
+            self.guard.notify_all()
+        try:
+            self.journal.close(clean=self.journal.failure is None)
+        finally:
+            self._lock.release()
+
+    @property
+    def payload_schema(self) -> pa.Schema:
+        return self.settings.versions.newest
+
+    def drop_moot_cuts(self) -> None:
+        """Forget the cuts that cover no row of any frame there is. Called under the guard."""
+        bounds = {number: self.index.bounds(number) for number in self.journal.segments}
+        for fork in self.state.forks.values():
+            needed = [
+                any(
+                    number <= cut.place >> 32 and key_min <= cut.high and seq_min <= cut.arrived
+                    for number, (key_min, seq_min) in bounds.items()
+                )
+                for cut in fork.cuts.all()
+            ]
+            fork.cuts.keep_if(needed)
+
+    def _prepare_folder(self) -> None:
+        """Make the folder if need be; refuse one that holds something else."""
+        missing = []
+        folder = self.path
+        while True:
+            try:
+                names = set(self.fs.list_folder(folder))
+                break
+            except FileNotFoundError:
+                missing.append(folder)
+                folder = folder.parent
+            except NotADirectoryError as error:
+                raise NotAQueue(f"{folder} is a file, not a folder") from error
+        for one in reversed(missing):
+            self.fs.make_folder(one)
+            self.fs.sync_folder(one.parent)
+        ours = {"settings.json", "settings.json.new", LOCK_NAME, JOURNAL_NAME, QUARANTINE_NAME}
+        if not missing and names and "settings.json" not in names and names - ours:
+            strange = sorted(names - ours)[0]
+            raise NotAQueue(
+                f"{self.path} holds {strange!r} and is no queue; give an empty or a new folder"
+            )
+
+    def _open(self) -> None:
+        found = read_settings(self.fs, self.path)
+        self.bucket = choose(found.bucket if found else None, self.options.bucket)
+        is_new = found is None
+        recovered = self._recover(is_new=is_new)
+        if found is None:
+            versions = SchemaVersions([self._given_schema()])
+            found = Settings(self.bucket.description, versions, self.options.segment_bytes)
+        elif self.options.schema is not None:
+            versions = found.versions.evolve(self.options.schema)
+            if versions is not found.versions:
+                found = found.with_versions(versions)
+                write_settings(self.fs, self.path, found)
+        self.settings = found
+        self.state = recovered.state if recovered else State()
+        epoch = max(self.state.epoch, self._lock.last_epoch) + 1
+        self._lock.claim(epoch)
+        self.state.epoch = epoch
+        self.journal = Journal(
+            self.fs,
+            self.path / JOURNAL_NAME,
+            segment_bytes=found.segment_bytes,
+            epoch=epoch,
+            describe_state=self.state.to_json,
+        )
+        if recovered is None:
+            self._create_journal()
+        else:
+            self.journal.adopt(recovered.segments, recovered.spine)
+            if recovered.torn_bytes:
+                logger.warning(
+                    "%s: cut off %d bytes of an unfinished operation",
+                    self.path,
+                    recovered.torn_bytes,
+                )
+            if recovered.retired:
+                self.journal.remove(recovered.retired)
+        if is_new:
+            # From now on it is a queue: everything else a queue needs is there by now.
+            write_settings(self.fs, self.path, found)
+        self.damages = recovered.damages if recovered else []
+        self.reader = FrameReader(self.journal.segments, self.settings.versions)
+        self.index = Index(self.journal.segments, self.state)
+
+    def _recover(self, *, is_new: bool) -> Recovered | None:
+        names = self.fs.list_folder(self.path)
+        if JOURNAL_NAME not in names:
+            if not is_new:
+                raise Corrupt(
+                    "the journal is missing; restore it from a backup", path=self.path, offset=0
+                )
+            return None
+        folder = self.path / JOURNAL_NAME
+        recovered = Recovery(
+            self.fs,
+            folder,
+            bucket_of=self.bucket_of,
+            tolerate_damage=self.options.on_corruption == "continue",
+        ).run()
+        if recovered is None and not is_new:
+            raise Corrupt("the journal is empty; restore it from a backup", path=folder, offset=0)
+        if recovered is not None and is_new:
+            if recovered.state.next_seq > 1 or len(recovered.state.forks) > 1 or recovered.damages:
+                raise Corrupt(
+                    "the settings are missing, but the journal has data; restore settings.json from "
+                    "a backup",
+                    path=self.path / "settings.json",
+                    offset=0,
+                )
+        return recovered
+
+    def _create_journal(self) -> None:
+        if JOURNAL_NAME not in self.fs.list_folder(self.path):
+            self.fs.make_folder(self.path / JOURNAL_NAME)
+        self.fs.sync_folder(self.path)
+        self.journal.create_first()
+
+    def _given_schema(self) -> pa.Schema:
+        return DEFAULT if self.options.schema is None else self.options.schema
+
+    def bucket_of(self, key: int) -> int:
+        """The bucket of one key."""
+        return int(self.bucket(np.array([key], np.int64))[0])
+
+    def _add_cursor(self, fork_id: int) -> Cursor:
+        cursor = Cursor(
+            self.state.forks[fork_id],
+            state=self.state,
+            index=self.index,
+            reader=self.reader,
+            guard=self.guard,
+            buckets_open_max=self.options.buckets_open_max,
+            payload_schema=lambda: self.payload_schema,
+        )
+        self.cursors[fork_id] = cursor
+        return cursor
+
+    def _combine(self, members: list[PushOne]) -> PushTogether:
+        """Several single pushes as one operation."""
+        keys = np.array([member.key for member in members], np.int64)
+        payload = pa.concat_batches([member.payload for member in members])
+        frames = self.prepare(keys, payload)
+        ranks = np.empty(len(members), np.int64)
+        ranks[np.argsort(keys, kind="stable")] = np.arange(len(members))
+        return PushTogether(members, frames, ranks)
+
+    def _write(self, operations: Sequence[Operation]) -> None:
+        """Write and apply a group of operations. One thread at a time."""
+        draft = Draft(self.state.next_seq, max(self.state.time_us, self.clock.time_ns() // 1000))
+        records = [operation.draft(draft) for operation in operations]
+        places = self.journal.append(records, sync=any(one.sync for one in operations))
+        with self.guard:
+            self.state.time_us = draft.time_us
+            for operation, here in zip(operations, places, strict=True):
+                operation.apply(self.state, here)
+                self._index(operation)
+            self.guard.notify_all()
+
+    def _index(self, operation: Operation) -> None:
+        """Let index and cursors know what an operation did. Called under the guard."""
+        for entry in operation.entries:
+            self.index.add(entry)
+        match operation:
+            case Retire():
+                for number in operation.segments:
+                    self.index.drop_segment(self.journal.segments[number])
+                if operation.frames or operation.live:
+                    self._forget_all()
+                return
+            case Quarantine():
+                self._forget_all()
+            case MakeFork():
+                self._add_cursor(operation.id)
+            case RemoveFork():
+                self.cursors.pop(operation.id).is_removed = True
+            case Consume():
+                cursor = self.cursors[operation.fork]
+                if operation.selection is None:
+                    cursor.forget()
+                else:
+                    cursor.advance(operation.selection)
+        for entry in operation.entries:
+            for cursor in self.cursors.values():
+                cursor.note_push(entry)
+
+    def _forget_all(self) -> None:
+        for cursor in self.cursors.values():
+            cursor.forget()

@@ -1,0 +1,90 @@
+"""Which frames each bucket has, over all segments.
+
+In memory there is one row for each segment and bucket; the frames themselves are asked for bucket by bucket. The lock of
+the folder guards it: appliers change it, readers take what they need and let go.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+import numpy as np
+
+from tidemill.files.frame_table import Entries, Entry, FrameList
+from tidemill.files.segment import Segment
+from tidemill.files.state import State
+
+
+class Index:
+    """Frames by bucket."""
+
+    def __init__(self, segments: dict[int, Segment], state: State) -> None:
+        self._segments = segments
+        self._state = state
+        self._order: list[int] = []  # buckets that have frames, ascending
+        self._holders: dict[int, set[int]] = {}  # bucket → the segments that hold its frames
+        for segment in segments.values():
+            rows = segment.entries if segment.directory is None else segment.directory
+            for bucket in np.unique(rows["bucket"]).tolist():
+                self._hold(bucket, segment.number)
+
+    def add(self, entry: Entry) -> None:
+        """Note a frame that was just written to the active segment."""
+        table = self._segments[entry.segment].table
+        if table is not None:
+            table.append(entry)
+        self._hold(entry.bucket, entry.segment)
+
+    def drop_segment(self, segment: Segment) -> None:
+        """Forget the frames of a retired segment."""
+        rows = segment.entries if segment.directory is None else segment.directory
+        for bucket in np.unique(rows["bucket"]).tolist():
+            holders = self._holders[bucket]
+            holders.discard(segment.number)
+            if not holders:
+                del self._holders[bucket]
+                del self._order[bisect_left(self._order, bucket)]
+
+    def next_bucket(self, at_least: int) -> int | None:
+        """The lowest bucket with frames that is not below `at_least`."""
+        position = bisect_left(self._order, at_least)
+        return self._order[position] if position < len(self._order) else None
+
+    def buckets(self, low: int, high: int) -> list[int]:
+        """The buckets with frames from `low` to `high`, both included."""
+        return self._order[bisect_left(self._order, low) : bisect_left(self._order, high + 1)]
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def frames(self, bucket: int) -> FrameList:
+        """The frames of one bucket."""
+        numbers = sorted(self._holders.get(bucket, ()))
+        return self._list([(n, self._segments[n].entries_of(bucket)) for n in numbers])
+
+    def frames_of_segment(self, number: int) -> FrameList:
+        return self._list([(number, self._segments[number].entries)])
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """(least key, least seq) of a segment; a cut beyond either has nothing to say about it."""
+        segment = self._segments[number]
+        rows = segment.entries if segment.directory is None else segment.directory
+        if not len(rows):
+            return 2**63 - 1, 2**63 - 1
+        return int(rows["key_min"].min()), int(rows["seq_min"].min())
+
+    def _hold(self, bucket: int, segment: int) -> None:
+        holders = self._holders.get(bucket)
+        if holders is None:
+            insort(self._order, bucket)
+            self._holders[bucket] = {segment}
+        else:
+            holders.add(segment)
+
+    def _list(self, parts: list[tuple[int, Entries]]) -> FrameList:
+        """The frames of these parts, less the ones that were set aside."""
+        frames = FrameList.of(parts)
+        if self._state.quarantined:
+            set_aside = np.array(list(self._state.quarantined), np.int64)
+            frames = frames.where(~np.isin(frames.places, set_aside))
+        return frames

@@ -1,0 +1,60 @@
+"""One owner at a time: a lock of the operating system on a file, and in it who holds it.
+
+The lock ends with the process, however that ends. The epoch grows with every owner and stands in each record, so that
+what an earlier owner left behind can be told from what the present one wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tidemill.errors import Locked
+from tidemill.files.filesystem import File, FileSystem
+
+NAME = "lock"
+
+
+class OwnerLock:
+    """The lock of a folder, held until `release`."""
+
+    def __init__(self, file: File, epoch: int) -> None:
+        self._file = file
+        self.last_epoch = epoch  # of the owner before
+
+    @classmethod
+    def acquire(cls, fs: FileSystem, folder: Path) -> OwnerLock:
+        path = folder / NAME
+        try:
+            file = fs.open(path, create=True)
+        except FileExistsError:
+            file = fs.open(path, write=True)
+        if file.lock():
+            return cls(file, _read(file)[1])
+        pid = _read(file)[0]
+        file.close()
+        owner = "another handle in this process" if pid == os.getpid() else f"process {pid}"
+        if pid is None:
+            owner = "another process"
+        raise Locked(
+            f"{folder} is open in {owner}; close it there, or wait until it has ended", pid=pid
+        )
+
+    def claim(self, epoch: int) -> None:
+        """Say who the owner is."""
+        data = json.dumps({"pid": os.getpid(), "epoch": epoch}).encode()
+        self._file.truncate(0)
+        self._file.pwrite([data], 0)
+
+    def release(self) -> None:
+        self._file.close()
+
+
+def _read(file: File) -> tuple[int | None, int]:
+    """(process id, epoch) of the owner, as far as the file says."""
+    try:
+        found = json.loads(file.pread(256, 0))
+        return int(found["pid"]), int(found["epoch"])
+    except (ValueError, KeyError, TypeError):
+        return None, 0

@@ -1,0 +1,307 @@
+"""The merge of one bucket for one fork: overlapping frames come out as one sorted sequence. Pure but for its loader.
+
+    pending   frames not in memory, by the (key, seq) of their first row
+    loaded    runs in memory whose rows interleave with others
+    windows   runs that are sorted against everything known when they were made; pops take slices of them
+    late      frames pushed since; a pop merges in just the rows of them that it needs
+
+    ┌─────────┐  load   ┌────────┐  window of some 64 K rows  ┌─────────┐   pop
+    │ pending │ ──────▶ │ loaded │ ─────────────────────────▶ │ windows │ ───────▶ slices
+    └─────────┘         └────────┘                            └─────────┘     ▲
+         ▲ when a new window is made                              ┌──────┐    │
+         └─────────────────────────────────────────────────────── │ late │ ───┘
+                                                                  └──────┘
+A frame that overlaps no other becomes a window as it is, without a copy. Memory: frames are loaded in the order of their
+first rows until enough rows lie below the first row of the rest; where that takes more memory than allowed, windows
+are made by passes over the frames instead.
+
+Invariant: every row outside the windows is greater than the last row of the windows, except rows of late frames.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tidemill.batch import Batch
+from tidemill.files.frame_table import Entry, FrameList
+from tidemill.files.run import Run, merged
+from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
+
+
+_CHUNK_FRAMES = 256  # frames read at once
+
+
+class Source(NamedTuple):
+    """A frame on disk, from the row (key, seq) on: those before it are in windows already."""
+
+    key: int
+    seq: int
+    entry: Entry
+
+
+class Pending:
+    """Frames that wait to be loaded, the one with the least next row first.
+
+    Those known from the start stay in a sorted table, 64 bytes each; the heap holds the few that came later.
+    """
+
+    def __init__(self, frames: FrameList) -> None:
+        self._frames = frames.sorted_by_key()
+        self._next = 0
+        self._heap: list[Source] = []
+
+    def __len__(self) -> int:
+        return len(self._frames) - self._next + len(self._heap)
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """(key, seq) of the least next row, or one that no row reaches."""
+        key, seq = INT64_MAX, INT64_MAX
+        if self._next < len(self._frames):
+            row = self._frames.rows[self._next]
+            key, seq = int(row["key_min"]), int(row["seq_min"])
+        return min((key, seq), self._heap[0][:2]) if self._heap else (key, seq)
+
+    def push(self, source: Source) -> None:
+        heapq.heappush(self._heap, source)
+
+    def pop(self) -> Source:
+        if self._heap and self._heap[0][:2] == self.head:
+            return heapq.heappop(self._heap)
+        entry = self._frames[self._next]
+        self._next += 1
+        return Source(entry.key_min, entry.seq_min, entry)
+
+
+class Loaded(NamedTuple):
+    """A run in memory, and the frame it came from."""
+
+    run: Run
+    entry: Entry
+
+
+class Choice(NamedTuple):
+    """Rows that a pop would take, and how far each run would move."""
+
+    batch: Batch
+    last: tuple[int, int]  # (key, seq) of the last one
+    moves: list[tuple[Run, int]]
+
+
+class Merge:
+    """All live rows of a bucket, in order."""
+
+    def __init__(
+        self,
+        frames: FrameList,
+        load: Callable[[list[Entry]], list[Run]],
+        *,
+        bytes_max: int = MERGE_BYTES_MAX,
+    ) -> None:
+        self._load = load
+        self._bytes_max = bytes_max
+        self._pending = Pending(frames)
+        self._loaded: list[Loaded] = []
+        self._windows: list[Run] = []
+        self._late: list[Entry] = []
+        self._late_runs: list[Loaded] = []
+
+    def add(self, entry: Entry) -> None:
+        """Take note of a frame that was pushed after the merge was opened."""
+        self._late.append(entry)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row is left, as far as is known without loading."""
+        return not (
+            self._windows or self._loaded or len(self._pending) or self._late or self._late_runs
+        )
+
+    def choose(self, rows: int, key_max: int) -> Choice | None:
+        """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there are none."""
+        slices, count = self._slices(rows, key_max)
+        if self._late or self._late_runs:
+            last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
+            self._load_late(last)
+            slices += self._late_slices(last)
+        slices = [found for found in slices if found[2] > found[1]]
+        if not slices:
+            return None
+        return _choice(slices, rows)
+
+    def advance(self, choice: Choice) -> None:
+        """Drop the rows of a choice: they are consumed."""
+        for run, position in choice.moves:
+            run.position = position
+        while self._windows and not len(self._windows[0]):
+            self._windows.pop(0)
+        if self._late_runs:
+            self._late_runs = [late for late in self._late_runs if len(late.run)]
+
+    def _slices(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], int]:
+        """(parts of the windows that hold the next rows, how many that is)."""
+        slices: list[tuple[Run, int, int]] = []
+        count = 0
+        position = 0
+        while count < rows:
+            if position == len(self._windows):
+                window = self._next_window(rows - count, key_max)
+                if window is None:
+                    break
+                self._windows.append(window)
+            run = self._windows[position]
+            position += 1
+            stop = min(len(run.keys), run.position + rows - count)
+            if run.keys[stop - 1] > key_max:
+                stop = run.until(key_max, INT64_MAX)
+                slices.append((run, run.position, stop))
+                return slices, count + stop - run.position
+            slices.append((run, run.position, stop))
+            count += stop - run.position
+        return slices, count
+
+    def _load_late(self, last: tuple[int, int]) -> None:
+        """Load the late frames that begin before `last`."""
+        needed = [entry for entry in self._late if (entry.key_min, entry.seq_min) <= last]
+        if needed:
+            self._late = [entry for entry in self._late if (entry.key_min, entry.seq_min) > last]
+            runs = self._load(needed)
+            self._late_runs += [
+                Loaded(run, entry) for run, entry in zip(runs, needed, strict=True) if len(run)
+            ]
+
+    def _late_slices(self, last: tuple[int, int]) -> list[tuple[Run, int, int]]:
+        return [(late.run, late.run.position, late.run.until(*last)) for late in self._late_runs]
+
+    def _next_window(self, wanted: int, key_max: int) -> Run | None:
+        """The next rows in order as one run; None if there are none up to `key_max`."""
+        self._absorb_late()
+        wanted = min(wanted, WINDOW_ROWS)
+        if not self._load_enough(wanted, key_max):
+            return self._stream_window()
+        if not self._loaded:
+            return None
+        self._loaded.sort(key=lambda loaded: loaded.run.head)
+        run, entry = self._loaded[0]
+        if run.head[0] > key_max:
+            return None
+        bound = self._pending.head
+        following = min(bound, self._loaded[1].run.head) if len(self._loaded) > 1 else bound
+        if run.row(len(run.keys) - 1) < following:
+            return self._loaded.pop(0).run
+        if len(self._loaded) == 1:
+            start, run.position = run.position, run.until(bound[0], bound[1] - 1)
+            return run.part(start, run.position)
+        return self._merge_window(wanted, bound)
+
+    def _absorb_late(self) -> None:
+        """Make late frames ordinary ones, now that a new window is due."""
+        for entry in self._late:
+            self._pending.push(Source(entry.key_min, entry.seq_min, entry))
+        self._late.clear()
+        self._loaded += self._late_runs
+        self._late_runs = []
+
+    def _load_enough(self, wanted: int, key_max: int) -> bool:
+        """Load pending frames until `wanted` rows lie below the first row of the others; False if memory is full."""
+        chunk = 1
+        while len(self._pending) and self._pending.head[0] <= key_max:
+            below = self._pending.head[0], self._pending.head[1] - 1
+            ready = sum(run.until(*below) - run.position for run, _ in self._loaded)
+            if ready >= wanted:
+                return True
+            if sum(run.nbytes for run, _ in self._loaded) > self._bytes_max:
+                return False
+            self._loaded += self._load_pending(chunk)
+            chunk = min(2 * chunk, _CHUNK_FRAMES)
+        return True
+
+    def _load_pending(self, count: int) -> list[Loaded]:
+        """Load the next frames; those with nothing left are skipped."""
+        sources = [self._pending.pop() for _ in range(min(count, len(self._pending)))]
+        runs = self._load([source.entry for source in sources])
+        for source, run in zip(sources, runs, strict=True):
+            run.position = max(run.position, run.until(source.key, source.seq - 1))
+        return [
+            Loaded(run, source.entry) for source, run in zip(sources, runs, strict=True) if len(run)
+        ]
+
+    def _merge_window(self, wanted: int, bound: tuple[int, int]) -> Run:
+        """Merge the least rows of all loaded runs, about as many as a window takes."""
+        target = max(wanted, WINDOW_ROWS)
+        limit = self._limit(max(2 * target // len(self._loaded), 16), bound)
+        window = merged(_parts_until(self._loaded, limit))[0]
+        self._loaded = [loaded for loaded in self._loaded if len(loaded.run)]
+        return window
+
+    def _limit(self, ahead: int, bound: tuple[int, int]) -> tuple[int, int]:
+        """The greatest row below `bound` that lies at most `ahead` rows deep in every loaded run."""
+        limit = bound[0], bound[1] - 1
+        for run, _ in self._loaded:
+            if len(run) > ahead:
+                limit = min(limit, run.row(run.position + ahead - 1))
+        return limit
+
+    def _stream_window(self) -> Run:
+        """A window from more frames than memory holds: each is read, gives its least rows, and is let go.
+
+        Every window costs a pass over the frames that overlap, so a window is made as large as memory allows.
+        """
+        rows = sum(len(run) for run, _ in self._loaded)
+        row_bytes = sum(run.nbytes for run, _ in self._loaded) // rows + 1
+        sources = len(self._loaded) + len(self._pending)
+        ahead = max(self._bytes_max // 4 // row_bytes // sources, 1)
+        limit = self._limit(ahead, (INT64_MAX, INT64_MAX))
+        pieces: list[Run] = []
+        waiting, self._loaded = self._loaded, []
+        while waiting:
+            if parts := _parts_until(waiting, limit):
+                # Merging copies the rows, so that the frames they came from can go.
+                pieces.append(merged(parts)[0])
+            for run, entry in waiting:
+                if len(run):
+                    self._pending.push(Source(*run.head, entry))
+            waiting = []
+            if len(self._pending) and self._pending.head <= limit:
+                waiting = self._load_pending(_CHUNK_FRAMES)
+        return merged([(piece, 0, len(piece.keys)) for piece in pieces])[0]
+
+
+def _parts_until(loaded: list[Loaded], limit: tuple[int, int]) -> list[tuple[Run, int, int]]:
+    """The rows of each run up to `limit`; the runs move behind them."""
+    parts = []
+    for run, _ in loaded:
+        start, run.position = run.position, run.until(*limit)
+        if run.position > start:
+            parts.append((run, start, run.position))
+    return parts
+
+
+def _choice(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
+    if len(slices) == 1:
+        run, start, stop = slices[0]
+        stop = min(stop, start + rows)
+        return Choice(run.batch(start, stop), run.row(stop - 1), [(run, stop)])
+    if _ordered(slices) and sum(stop - start for _, start, stop in slices) <= rows:
+        batch = Batch.concat([run.batch(start, stop) for run, start, stop in slices])
+        run, _, stop = slices[-1]
+        return Choice(batch, run.row(stop - 1), [(run, stop) for run, _, stop in slices])
+    run, order = merged(slices)
+    count = min(rows, len(run.keys))
+    starts = np.cumsum([0, *(stop - start for _, start, stop in slices)])
+    # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far it moves.
+    taken = np.histogram(order[:count], bins=starts)[0]
+    moves = [(part, start + int(n)) for (part, start, _), n in zip(slices, taken, strict=True)]
+    return Choice(run.batch(0, count), run.row(count - 1), moves)
+
+
+def _ordered(slices: list[tuple[Run, int, int]]) -> bool:
+    """Whether each part ends before the next begins."""
+    return all(
+        run.row(stop - 1) < following.row(start)
+        for (run, _, stop), (following, start, _) in zip(slices, slices[1:], strict=False)
+    )

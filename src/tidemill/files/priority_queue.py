@@ -1,0 +1,276 @@
+"""The priority queue in a folder: the public face."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from tidemill.batch import to_rows
+from tidemill.clock import Clock, SystemClock
+from tidemill.errors import InvalidInput, QueueFull
+from tidemill.files.bucket import BucketFunction
+from tidemill.files.carry import drop
+from tidemill.files.consuming_end import ConsumingEnd
+from tidemill.files.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.folder import CorruptionMode, Folder, FolderOptions, SyncMode
+from tidemill.files.maintenance import Maintenance
+from tidemill.files.operation import Push, PushOne
+from tidemill.files.queue_core import QueueCore
+from tidemill.files.receipt import Receipt
+from tidemill.files.state import ROOT
+from tidemill.limits import BUCKETS_OPEN_MAX, BYTES_MAX_LEAST, SEGMENT_BYTES, SEGMENT_BYTES_MIN
+
+WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A look at a queue.
+
+    >>> import tempfile, tidemill as tm
+    >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+    ...     receipt = queue.push([b"a", b"b"])
+    ...     queue.stats().items
+    2
+    """
+
+    items: int  # that the queue itself has yet to pop
+    forks: dict[str, int]  # name → items that the fork has yet to pop
+    next_seq: int  # the arrival number of the next item
+    buckets: int  # that hold frames
+    segments: int
+    disk_bytes: int  # of the journal
+    cuts: int  # regions of consumed items that have to be remembered
+    quarantined: int  # damaged records that were set aside
+    dropped: int  # items given up to stay below bytes_max
+
+
+class PriorityQueue(ConsumingEnd):
+    """A durable priority queue in a folder.
+
+    Items come out by ascending key, equal keys in the order they were pushed. One process owns the folder at a time; any
+    number of its threads may use the queue.
+
+    >>> import tempfile, tidemill as tm
+    >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+    ...     receipt = queue.push([(3, b"c"), (1, b"a")])
+    ...     queue.pop(10).rows()
+    [(1, b'a'), (3, b'c')]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        bucket: BucketFunction | None = None,  # None: as recorded, Shift(37) for a new folder
+        schema: pa.Schema | None = None,  # None: as recorded, `value: binary` for a new folder
+        sync: SyncMode = "full",  # what is on disk before a call returns: pushes, takes, both, none
+        on_corruption: CorruptionMode = "abort",  # "continue": set damaged records aside, go on
+        buckets_open_max: int = BUCKETS_OPEN_MAX,  # merges kept in memory for each fork; 0: none
+        bytes_max: int | None = None,  # of the folder on disk
+        when_full: WhenFull = "refuse",  # or "drop_oldest", by arrival
+        file_system: FileSystem | None = None,  # where the folder lives; for tests
+        clock: Clock | None = None,  # what time it is; for tests
+        maintain_in_background: bool = True,  # False: within the calls that make it due
+        segment_bytes: int
+        | None = None,  # for a new folder; None: 64 MiB, less with a small bytes_max
+    ) -> None:
+        _check_options(sync, on_corruption, buckets_open_max, bytes_max, when_full)
+        if schema is not None and not isinstance(schema, pa.Schema):
+            raise InvalidInput(f"schema is a pyarrow.Schema, not a {type(schema).__name__}")
+        options = FolderOptions(
+            bucket=bucket,
+            schema=schema,
+            sync=sync,
+            on_corruption=on_corruption,
+            buckets_open_max=buckets_open_max,
+            segment_bytes=_segment_bytes(segment_bytes, bytes_max),
+        )
+        folder = Folder(
+            file_system or LocalFileSystem(), clock or SystemClock(), Path(os.fspath(path)), options
+        )
+        maintenance = Maintenance(folder, in_background=maintain_in_background)
+        super().__init__(QueueCore(folder, maintenance), folder.cursors[ROOT])
+        self._bytes_max = bytes_max
+        self._when_full = when_full
+        if folder.damages:
+            self._core.set_aside(folder.damages)
+
+    @property
+    def path(self) -> Path:
+        return self._core.folder.path
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The newest version of the payload's schema."""
+        return self._core.folder.payload_schema
+
+    def push(self, data: object, *, key: str | None = None) -> Receipt:
+        """Add items for every fork: all of them, or none if it raises.
+
+        `data` is a list of (key, payload) pairs, payloads or dicts, or anything that speaks Arrow: a table, a batch, a
+        pandas or polars frame. `key` names the column to order by; without one it is `key`, or else the time of the push.
+
+        >>> import tempfile, tidemill as tm, pyarrow as pa
+        >>> with tm.PriorityQueue(tempfile.mkdtemp(), schema=pa.schema([("city", pa.string())])) as queue:
+        ...     receipt = queue.push(pa.table({"rank": [2, 1], "city": ["Lyon", "Oslo"]}), key="rank")
+        ...     queue.pop().rows()
+        [(1, {'city': 'Oslo'})]
+        """
+        self._check()
+        folder = self._core.folder
+        sync = folder.options.syncs_pushes
+        rows = to_rows(data, schema=folder.payload_schema, key=key)
+        count = len(rows)
+        durability: Literal["buffered", "synced"] = "synced" if sync else "buffered"
+        if count == 0:
+            return Receipt(folder.state.next_seq, folder.state.arrived, 0, durability)
+        if self._bytes_max is not None:
+            self._make_room(rows.payload.nbytes)
+        if count == 1:
+            number = folder.clock.time_ns() if rows.keys is None else int(rows.keys[0])
+            one = PushOne(number, rows.payload, sync=sync)
+            folder.commit(one)
+            first = last = one.seq
+        else:
+            keys = self._core.keys_of(rows)
+            push = Push(sync=sync, frames=folder.prepare(keys, rows.payload))
+            folder.commit(push)
+            first, last = push.seqs
+        self._core.maintenance.after_push()
+        return Receipt(first, last, count, durability)
+
+    def forks(self) -> list[str]:
+        """The names of all forks, in the order they were made.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...     audit, backup = queue.fork("audit"), queue.fork("backup")
+        ...     queue.forks()
+        ['audit', 'backup']
+        """
+        self._check()
+        folder = self._core.folder
+        with folder.guard:
+            return [fork.name for fork in folder.state.forks.values() if fork.id != ROOT]
+
+    def sync(self) -> None:
+        """Make everything pushed and popped so far last, whatever the sync mode.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp(), sync="none") as queue:
+        ...     receipt = queue.push([b"a"])
+        ...     queue.sync()
+        """
+        self._core.folder.sync()
+
+    def stats(self) -> Stats:
+        """A look at the queue.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...     queue.stats().segments
+        1
+        """
+        self._check()
+        folder = self._core.folder
+        with folder.guard:
+            state = folder.state
+            return Stats(
+                items=state.forks[ROOT].live,
+                forks={fork.name: fork.live for fork in state.forks.values() if fork.id != ROOT},
+                next_seq=state.next_seq,
+                buckets=len(folder.index),
+                segments=len(folder.journal.segments),
+                disk_bytes=folder.journal.bytes,
+                cuts=sum(len(fork.cuts) for fork in state.forks.values()),
+                quarantined=len(state.quarantined),
+                dropped=state.dropped,
+            )
+
+    def close(self) -> None:
+        """Finish what is under way and let the folder go; closing twice does no harm.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> queue.close()
+        """
+        self._core.maintenance.stop()
+        self._core.folder.close()
+
+    def __enter__(self) -> PriorityQueue:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        folder = self._core.folder
+        state = "closed" if folder.is_closed else f"{self._cursor.fork.live} items"
+        return f"<PriorityQueue {str(folder.path)!r}, {state}>"
+
+    def _make_room(self, data_bytes: int) -> None:
+        """Free disk, or refuse, so that the folder stays below bytes_max."""
+        folder = self._core.folder
+        journal = folder.journal
+        bytes_max = self._bytes_max or 0
+        needed = data_bytes + data_bytes // 8 + 4096
+        for attempt in range(len(journal.segments) + 2):
+            room = journal.segment_bytes - journal.active.end
+            grown = journal.bytes + (0 if needed <= room else max(journal.segment_bytes, needed))
+            # A rewrite needs a segment of its own before it can give one back.
+            if grown + journal.segment_bytes <= bytes_max:
+                return
+            if attempt == 0:
+                self._core.maintenance.run_round()
+            elif self._when_full == "drop_oldest" and len(journal.segments) > 1:
+                with folder.guard:
+                    oldest = min(journal.segments)
+                drop(folder, oldest)
+            else:
+                break
+        raise QueueFull(
+            f"{folder.path} holds {journal.bytes} bytes of the {bytes_max} allowed; pop or delete "
+            "items, or raise bytes_max"
+        )
+
+
+def _check_options(
+    sync: object,
+    on_corruption: object,
+    buckets_open_max: object,
+    bytes_max: object,
+    when_full: object,
+) -> None:
+    for name, value, allowed in (
+        ("sync", sync, ("none", "data", "index", "full")),
+        ("on_corruption", on_corruption, ("abort", "continue")),
+        ("when_full", when_full, ("refuse", "drop_oldest")),
+    ):
+        if value not in allowed:
+            raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+    for name, value, least in (
+        ("buckets_open_max", buckets_open_max, 0),
+        ("bytes_max", bytes_max, BYTES_MAX_LEAST),
+    ):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and (not is_whole or value < least):  # type: ignore[operator]
+            raise InvalidInput(f"{name} is a whole number from {least} on, not {value!r}")
+
+
+def _segment_bytes(given: int | None, bytes_max: int | None) -> int:
+    if given is not None:
+        return max(given, SEGMENT_BYTES_MIN)
+    if bytes_max is None:
+        return SEGMENT_BYTES
+    return max(min(SEGMENT_BYTES, bytes_max // 8), SEGMENT_BYTES_MIN)

@@ -1,0 +1,101 @@
+"""What the consuming ends of one queue share: the folder, the upkeep, and what to do about damage."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+
+from tidemill.batch import Rows, to_rows
+from tidemill.errors import Corrupt
+from tidemill.files.bucket import Keys
+from tidemill.files.count import count_covered
+from tidemill.files.cut import cover_all
+from tidemill.files.folder import Folder
+from tidemill.files.frame_reader import DamagedFrame
+from tidemill.files.maintenance import Maintenance
+from tidemill.files.operation import PreparedFrame, Quarantine
+from tidemill.files.quarantine import keep_copy
+from tidemill.files.record import ENVELOPE_BYTES, padded, split_place
+from tidemill.files.scan import Damage
+from tidemill.files.storage import storage_errors
+
+logger = logging.getLogger(__name__)
+
+
+class QueueCore:
+    """One open queue."""
+
+    def __init__(self, folder: Folder, maintenance: Maintenance) -> None:
+        self.folder = folder
+        self.maintenance = maintenance
+        self.forks_lock = threading.Lock()  # one fork is made or removed at a time
+
+    def prepare(self, data: object, key: str | None) -> tuple[list[PreparedFrame], int]:
+        """(frames of the rows that a caller gave, how many rows)."""
+        rows = to_rows(data, schema=self.folder.payload_schema, key=key)
+        if not len(rows):
+            return [], 0
+        return self.folder.prepare(self.keys_of(rows), rows.payload), len(rows)
+
+    def keys_of(self, rows: Rows) -> Keys:
+        """The keys of rows: their own, or the time."""
+        if rows.keys is not None:
+            return rows.keys
+        return np.full(len(rows), self.folder.clock.time_ns(), np.int64)
+
+    def handle_damage(self, damage: DamagedFrame) -> None:
+        """Set a frame aside that turned out to be damaged, or raise, as the queue was told."""
+        if self.folder.options.on_corruption == "abort":
+            raise Corrupt(
+                f"{damage.reason}; open with on_corruption='continue' to set the record aside",
+                path=damage.path,
+                offset=damage.offset,
+            ) from damage
+        entry = damage.entry
+        length = padded(ENVELOPE_BYTES + entry.length)
+        self.set_aside([Damage(entry.place, length, entry.rows, damage.reason)])
+
+    def set_aside(self, damages: list[Damage]) -> None:
+        """Copy damaged records to the quarantine, and go on without them."""
+        folder = self.folder
+        known = folder.state.quarantined
+        with folder.all_cursors() as cursors:
+            found = {damage.place: damage for damage in damages if damage.place not in known}
+            while True:
+                with folder.guard:
+                    # From here on the index leaves them out, so that counting does not meet them again.
+                    known.update({place: damage.rows for place, damage in found.items()})
+                try:
+                    everything = cover_all(0, folder.state.arrived)
+                    live = {
+                        cursor.fork.id: count_covered(folder, cursor, everything)
+                        for cursor in cursors
+                    }
+                    break
+                except DamagedFrame as damage:
+                    entry = damage.entry
+                    length = padded(ENVELOPE_BYTES + entry.length)
+                    found[entry.place] = Damage(entry.place, length, entry.rows, damage.reason)
+            for damage in found.values():
+                self._set_aside_one(damage, live)
+
+    def _set_aside_one(self, damage: Damage, live: dict[int, int]) -> None:
+        folder = self.folder
+        number, offset = split_place(damage.place)
+        segment = folder.journal.segments[number]
+        with storage_errors("setting aside a record of", segment.path):
+            data = segment.file.pread(damage.length, offset)
+            copy = keep_copy(
+                folder.fs, folder.path, place=damage.place, data=data, reason=damage.reason
+            )
+        folder.commit(Quarantine(damage.place, damage.rows, live))
+        logger.error(
+            "%s, offset %d: %s; %d items are lost, the bytes were copied to %s",
+            segment.path,
+            offset,
+            damage.reason,
+            damage.rows,
+            copy,
+        )

@@ -1,0 +1,182 @@
+"""A record of the journal: a fixed envelope, a payload, and zeroes up to the next multiple of 64 bytes.
+
+    0      4        5     6      7    8       12    16     24      32     40             48        52        56     64
+    magic  version  kind  flags  –    length  rows  place  synced  epoch  payload check  audience  reserved  check
+
+- `place` is where the record was written, so that bytes that were moved, swapped or left over do not pass for it.
+- `synced` is the place up to which the journal was known to be on disk when the record was written. It is how
+  recovery tells a torn tail, which nobody was promised, from damage to what somebody was.
+- The last record of an operation carries the commit flag. Invariant: an operation without it never happened.
+- The payload check covers the payload; for a frame it is the frame header's own check, which covers the body's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+import xxhash
+
+from tidemill.errors import Corrupt, UnknownFormat
+from tidemill.files.filesystem import Buffer
+from tidemill.limits import FRAME_BODY_BYTES_MAX, STATE_BYTES_MAX
+
+ENVELOPE_BYTES = 64
+ALIGNMENT = 64
+MAGIC = b"TMRC"
+VERSION = 1
+COMMIT = 1
+
+PAYLOAD_BYTES_MAX = max(FRAME_BODY_BYTES_MAX + 4096, STATE_BYTES_MAX)
+
+_FIELDS = struct.Struct("<4sBBBBIIQQQQII")
+_CHECK = struct.Struct("<Q")
+_ZERO = bytes(ENVELOPE_BYTES)
+_PADDING = [bytes(count) for count in range(ALIGNMENT)]
+_digest = xxhash.xxh3_64_intdigest
+
+
+class Kind(IntEnum):
+    """What a record says."""
+
+    STATE = 1  # what must outlive older segments; opens every segment
+    FRAME = 2  # items of one bucket
+    CUT = 3  # items a fork has consumed: a take, a delete or a clear
+    FORK = 4
+    REMOVE = 5
+    RETIRE = 6  # segments whose surviving items this operation carried forward, or dropped
+    QUARANTINE = 7  # a damaged record that was set aside
+
+
+class Envelope(NamedTuple):
+    """The decoded head of a record."""
+
+    kind: Kind
+    commit: bool
+    length: int  # bytes of the payload, without padding
+    rows: int
+    place: int
+    synced: int
+    epoch: int
+    payload_check: int
+    audience: int
+
+    @property
+    def total_bytes(self) -> int:
+        return padded(ENVELOPE_BYTES + self.length)
+
+
+class Record(NamedTuple):
+    """A record that is about to be written."""
+
+    kind: Kind
+    parts: Sequence[Buffer]
+    length: int
+    payload_check: int
+    rows: int = 0
+    audience: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return padded(ENVELOPE_BYTES + self.length)
+
+    @property
+    def padding(self) -> bytes:
+        return _PADDING[-(ENVELOPE_BYTES + self.length) % ALIGNMENT]
+
+
+def small_record(kind: Kind, payload: bytes) -> Record:
+    """A record whose payload is checked as a whole: anything but a frame."""
+    return Record(kind, (payload,), len(payload), _digest(payload))
+
+
+def padded(length: int) -> int:
+    return -(-length // ALIGNMENT) * ALIGNMENT
+
+
+def make_place(segment: int, offset: int) -> int:
+    """A position in the journal as one number that grows with time."""
+    return segment << 32 | offset
+
+
+def split_place(place: int) -> tuple[int, int]:
+    return place >> 32, place & 0xFFFFFFFF
+
+
+def pack_envelope(record: Record, *, commit: bool, place: int, synced: int, epoch: int) -> bytes:
+    fields = _FIELDS.pack(
+        MAGIC,
+        VERSION,
+        record.kind,
+        COMMIT if commit else 0,
+        0,
+        record.length,
+        record.rows,
+        place,
+        synced,
+        epoch,
+        record.payload_check,
+        record.audience,
+        0,
+    )
+    return fields + _CHECK.pack(_digest(fields))
+
+
+def unpack_envelope(data: bytes | memoryview, place: int) -> Envelope | None:
+    """The envelope at `place`, or None where the zeroes begin that mean the end of data."""
+    if len(data) < ENVELOPE_BYTES:
+        raise Corrupt("the record is cut off")
+    head = bytes(data[:ENVELOPE_BYTES])
+    if head == _ZERO:
+        return None
+    fields = head[:-8]
+    if _CHECK.unpack_from(head, 56)[0] != _digest(fields):
+        raise Corrupt("the envelope of the record does not match its checksum")
+    (
+        magic,
+        version,
+        kind,
+        flags,
+        spare,
+        length,
+        rows,
+        found,
+        synced,
+        epoch,
+        payload_check,
+        audience,
+        reserved,
+    ) = _FIELDS.unpack(fields)
+    if magic != MAGIC:
+        raise Corrupt("this is not a record")
+    if version != VERSION:
+        raise UnknownFormat(
+            f"the record has format version {version}; this release knows {VERSION}"
+        )
+    if found != place:
+        raise Corrupt(f"the record belongs at place {found:#x}, but lies at {place:#x}")
+    if kind not in Kind.__members__.values() or flags & ~COMMIT or spare or reserved:
+        raise UnknownFormat(f"the record has kind {kind}, flags {flags}: a newer release wrote it")
+    if length > PAYLOAD_BYTES_MAX:
+        raise Corrupt(
+            f"the record claims {length} bytes, more than the {PAYLOAD_BYTES_MAX} allowed"
+        )
+    return Envelope(
+        Kind(kind),
+        bool(flags & COMMIT),
+        length,
+        rows,
+        place,
+        synced,
+        epoch,
+        payload_check,
+        audience,
+    )
+
+
+def check_small(envelope: Envelope, payload: bytes | memoryview) -> None:
+    """Verify the payload of anything but a frame."""
+    if _digest(payload) != envelope.payload_check:
+        raise Corrupt(f"the payload of the {envelope.kind.name} record does not match its checksum")

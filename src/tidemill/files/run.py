@@ -1,0 +1,149 @@
+"""A run: rows in memory, sorted by (key, seq), and how far they have been used. Pure.
+
+A run is either a frame as it was read, whose seqs follow from its first, or the outcome of merging several, whose seqs and
+times are columns of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidemill.batch import Batch, join_body
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+
+class Run:
+    """Sorted rows from `position` on."""
+
+    __slots__ = ("_payload", "_seqs", "body", "first_seq", "keys", "position", "seq_max", "time_us")
+
+    def __init__(
+        self,
+        body: pa.RecordBatch,
+        first_seq: int | None,
+        time_us: int | None,
+        *,
+        seq_max: int,
+        keys: Numbers | None = None,
+        seqs: Numbers | None = None,
+    ) -> None:
+        self.body = body
+        self.first_seq = first_seq  # None: the body has a column of seqs
+        self.time_us = time_us
+        self.seq_max = seq_max
+        self.keys: Numbers = body.column(0).to_numpy() if keys is None else keys
+        self._seqs = seqs
+        self._payload: pa.RecordBatch | None = None
+        self.position = 0
+
+    def __len__(self) -> int:
+        """How many rows are left."""
+        return len(self.keys) - self.position
+
+    @property
+    def seqs(self) -> Numbers:
+        if self._seqs is None:
+            if self.first_seq is None:
+                self._seqs = self.body.column(1).to_numpy()
+            else:
+                self._seqs = np.arange(
+                    self.first_seq, self.first_seq + len(self.keys), dtype=np.int64
+                )
+        return self._seqs
+
+    @property
+    def payload(self) -> pa.RecordBatch:
+        """The payload's columns of all rows."""
+        if self._payload is None:
+            self._payload = Batch(self.body, self.first_seq, self.time_us).payload
+        return self._payload
+
+    def times_of(self, start: int, stop: int) -> Numbers:
+        """The times of rows [start, stop), in µs."""
+        if self.time_us is not None:
+            return np.full(stop - start, self.time_us, np.int64)
+        return self.body.column(2).view(pa.int64()).to_numpy()[start:stop]
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """(key, seq) of the next row."""
+        return self.row(self.position)
+
+    def row(self, index: int) -> tuple[int, int]:
+        """(key, seq) of any row."""
+        seq = self.first_seq + index if self.first_seq is not None else int(self.seqs[index])
+        return int(self.keys[index]), seq
+
+    def until(self, key: int, seq: int) -> int:
+        """The index behind the last row that is at most (key, seq)."""
+        stop = int(self.keys.searchsorted(key, "right"))
+        if seq >= self.seq_max:
+            return max(stop, self.position)
+        start = int(self.keys.searchsorted(key, "left"))
+        if self.first_seq is not None:
+            within = min(max(seq - (self.first_seq + start) + 1, 0), stop - start)
+        else:
+            within = int(self.seqs[start:stop].searchsorted(seq, "right"))
+        return max(start + within, self.position)
+
+    def part(self, start: int, stop: int) -> Run:
+        """Rows [start, stop), sharing memory."""
+        part = Run(
+            self.body.slice(start, stop - start),
+            None if self.first_seq is None else self.first_seq + start,
+            self.time_us,
+            seq_max=self.seq_max,
+            keys=self.keys[start:stop],
+            seqs=None if self._seqs is None else self._seqs[start:stop],
+        )
+        return part
+
+    def filtered(self, mask: NDArray[np.bool_]) -> Run:
+        """The rows where the mask is true, with seqs and times of their own."""
+        body = self.batch(0, len(self.keys)).carried().filter(pa.array(mask))
+        return Run(body, None, None, seq_max=self.seq_max)
+
+    def batch(self, start: int, stop: int) -> Batch:
+        """Rows [start, stop) as the user gets them."""
+        body = self.body
+        if start or stop != len(self.keys):
+            body = body.slice(start, stop - start)
+        first = None if self.first_seq is None else self.first_seq + start
+        return Batch(body, first, self.time_us)
+
+    @property
+    def nbytes(self) -> int:
+        return self.body.get_total_buffer_size()
+
+
+def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
+    """(one run of the given rows, sorted by (key, seq); where each came from, counted through the parts)."""
+    keys = np.concatenate([run.keys[start:stop] for run, start, stop in parts])
+    seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
+    times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
+    payload = pa.concat_batches(
+        [run.payload.slice(start, stop - start) for run, start, stop in parts]
+    )
+    order = sort_order(keys, seqs)
+    keys, seqs = keys[order], seqs[order]
+    body = join_body(keys, payload.take(pa.array(order)), seqs=seqs, times=times[order])
+    seq_max = max(run.seq_max for run, _, _ in parts)
+    return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs), order
+
+
+def sort_order(keys: Numbers, seqs: Numbers) -> Numbers:
+    """The permutation that sorts by key, then by seq."""
+    order = np.argsort(keys, kind="stable")
+    sorted_keys = keys[order]
+    sorted_seqs = seqs[order]
+    ties = sorted_keys[1:] == sorted_keys[:-1]
+    # Parts mostly come in the order of their seqs, and then a stable sort has settled the ties already.
+    if np.any(ties & (sorted_seqs[1:] < sorted_seqs[:-1])):
+        order = np.lexsort((seqs, keys))
+    return order

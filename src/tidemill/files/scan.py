@@ -1,0 +1,166 @@
+"""Reads a segment from its file alone: every record verified, every damage found.
+
+This is how the index is made again. It goes from record to record by their own lengths; past a record whose length
+cannot be read it goes on where the spine says the next one starts, never where some bytes happen to look like one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import xxhash
+
+from tidemill.batch.header import HEADER_BYTES, FrameHeader, unpack_header
+from tidemill.errors import Corrupt
+from tidemill.files.filesystem import File
+from tidemill.files.frame_table import Entry
+from tidemill.files.record import (
+    ENVELOPE_BYTES,
+    Envelope,
+    Kind,
+    check_small,
+    make_place,
+    split_place,
+    unpack_envelope,
+)
+from tidemill.files.spine import SpineEntry
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+_digest = xxhash.xxh3_64_intdigest
+
+
+class Found(NamedTuple):
+    """A record that is whole."""
+
+    envelope: Envelope
+    payload: bytes  # empty for a frame
+    header: FrameHeader | None  # of a frame
+
+
+class Damage(NamedTuple):
+    """A record, or a stretch of unreadable ones, that is not."""
+
+    place: int
+    length: int  # bytes, as far as they are known
+    rows: int  # items in it, as far as they are known
+    reason: str
+
+
+Finding: TypeAlias = Found | Damage
+
+
+class _Window:
+    """Reads ahead, so that many small records cost few reads."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._data = b""
+        self._start = 0
+
+    def read(self, length: int, offset: int) -> memoryview:
+        at = offset - self._start
+        if at < 0 or at + length > len(self._data):
+            self._data = self._file.pread(max(length, _CHUNK_BYTES), offset)
+            self._start, at = offset, 0
+        return memoryview(self._data)[at : at + length]
+
+
+def scan(file: File, number: int, spine: list[SpineEntry]) -> Iterator[Finding]:
+    """All records of segment `number`, in order, with the damage between them."""
+    window = _Window(file)
+    starts = sorted({split_place(entry.place)[1]: entry for entry in spine if entry.length}.items())
+    offsets = [start for start, _ in starts]
+    offset = 0
+    while True:
+        place = make_place(number, offset)
+        try:
+            found = _read_record(window, place, offset)
+            if found is None:
+                if offset in offsets:
+                    raise Corrupt("zeroes stand where the record should")
+                return
+            yield found
+            offset += found.envelope.total_bytes
+        except Corrupt as damage:
+            length, rows = _extent(window, place, offset, starts, offsets)
+            yield Damage(place, length, rows, damage.reason)
+            if not length:
+                return
+            offset += length
+
+
+def _read_record(window: _Window, place: int, offset: int) -> Found | None:
+    head = window.read(ENVELOPE_BYTES, offset)
+    if not head:
+        return None
+    envelope = unpack_envelope(head, place)
+    if envelope is None:
+        return None
+    payload = window.read(envelope.length, offset + ENVELOPE_BYTES)
+    if len(payload) < envelope.length:
+        raise Corrupt("the record is cut off")
+    if envelope.kind is not Kind.FRAME:
+        check_small(envelope, payload)
+        return Found(envelope, bytes(payload), None)
+    header = unpack_header(payload)
+    check_frame_header(envelope, header)
+    if _digest(payload[HEADER_BYTES:]) != header.body_check:
+        raise Corrupt("the body of the frame does not match its checksum")
+    return Found(envelope, b"", header)
+
+
+def check_frame_header(envelope: Envelope, header: FrameHeader) -> None:
+    """Whether envelope and frame header agree with each other."""
+    if (
+        header.check != envelope.payload_check
+        or header.rows != envelope.rows
+        or header.body_bytes + HEADER_BYTES != envelope.length
+    ):
+        raise Corrupt("the frame does not belong to the envelope in front of it")
+
+
+def _extent(
+    window: _Window,
+    place: int,
+    offset: int,
+    starts: list[tuple[int, SpineEntry]],
+    offsets: list[int],
+) -> tuple[int, int]:
+    """(bytes, items) of the damaged record at `offset`; 0 bytes if nothing vouches for what follows."""
+    try:
+        envelope = unpack_envelope(window.read(ENVELOPE_BYTES, offset), place)
+    except Corrupt:
+        envelope = None
+    if envelope is not None:
+        return envelope.total_bytes, envelope.rows
+    at = bisect_right(offsets, offset) - 1
+    if at >= 0 and offsets[at] == offset:
+        return starts[at][1].length, starts[at][1].rows
+    if at + 1 < len(offsets):
+        return offsets[at + 1] - offset, 0
+    return 0, 0
+
+
+def entry_of(found: Found, bucket_of: Callable[[int], int]) -> Entry:
+    """The index entry of a frame."""
+    envelope, header = found.envelope, found.header
+    if header is None:
+        raise Corrupt("only a frame has an index entry")
+    segment, offset = split_place(envelope.place)
+    # A carried frame keeps the greatest seq of its rows where others keep the producer's number.
+    seq_max = header.producer_number if header.carried else header.first_seq + header.rows - 1
+    return Entry(
+        segment,
+        bucket_of(header.key_min),
+        header.key_min,
+        header.key_max,
+        header.first_seq,
+        seq_max,
+        header.check,
+        offset,
+        envelope.length,
+        header.rows,
+        envelope.audience,
+    )

@@ -1,0 +1,146 @@
+"""One piece of the journal: its file, and the index of the frames in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tidemill.errors import Corrupt
+from tidemill.files import summary as summaries
+from tidemill.files.filesystem import File, FileSystem
+from tidemill.files.frame_table import ENTRY, Entries, FrameTable
+from tidemill.files.summary import Summary
+
+
+class Segment:
+    """A segment is active while it is appended to, and sealed for the rest of its life.
+
+    The frames of an active segment are in `table`. Those of a sealed one are in its summary file, and in memory only
+    while a bucket that uses them is open.
+    """
+
+    __slots__ = (
+        "_entries",
+        "directory",
+        "end",
+        "file",
+        "fs",
+        "number",
+        "path",
+        "start",
+        "summary",
+        "table",
+    )
+
+    def __init__(
+        self, fs: FileSystem, folder: Path, number: int, file: File, *, start: int, end: int
+    ) -> None:
+        self.fs = fs
+        self.path = segment_path(folder, number)
+        self.number = number
+        self.file = file
+        self.start = start  # where the state ends that it opens with
+        self.end = end  # where its data ends
+        self.table: FrameTable | None = FrameTable()
+        self.summary: Summary | None = (
+            None  # there once the file was synced and the summary written
+        )
+        self.directory: Entries | None = None
+        self._entries: Entries | None = None
+
+    @property
+    def summary_path(self) -> Path:
+        return self.path.with_suffix(".summary")
+
+    @property
+    def spine_path(self) -> Path:
+        return self.path.with_suffix(".spine")
+
+    def seal(self) -> None:
+        """Stop appending: the table turns into a directory and sorted entries."""
+        if self.table is None:
+            return
+        # The order matters to readers in other threads: they look at the table first.
+        self.directory, self._entries = summaries.make_directory(self.table.rows)
+        self.table = None
+
+    def write_summary(self, epoch: int) -> None:
+        """Write the summary of a sealed segment whose file was synced; from now on memory holds the directory only."""
+        if self.directory is None or self._entries is None:
+            raise Corrupt("only a sealed segment has a summary", path=self.path, offset=0)
+        data = summaries.pack_summary(self.number, self.end, epoch, self.directory, self._entries)
+        if self.summary_path.name in self.fs.list_folder(self.path.parent):
+            self.fs.unlink(self.summary_path)
+        file = self.fs.open(self.summary_path, create=True)
+        try:
+            file.pwrite([data], 0)
+            file.sync()
+        finally:
+            file.close()
+        self.summary = Summary(
+            self.number,
+            self.end,
+            self.directory,
+            len(self._entries),
+            summaries.unpack_header(data, self.number)[4],
+            epoch,
+        )
+        self._entries = None
+
+    def read_summary(self) -> None:
+        """Load the directory; `Corrupt` or `OSError` if the summary is of no use."""
+        file = self.fs.open(self.summary_path)
+        try:
+            head = file.pread(summaries.HEADER_BYTES, 0)
+            end, buckets, frames, check, entries_check, epoch = summaries.unpack_header(
+                head, self.number
+            )
+            size = file.size() - summaries.HEADER_BYTES
+            if buckets * summaries.DIRECTORY.itemsize + frames * ENTRY.itemsize != size:
+                raise Corrupt("the summary has the wrong size")
+            data = file.pread(buckets * summaries.DIRECTORY.itemsize, summaries.HEADER_BYTES)
+            directory = summaries.unpack_directory(data, buckets, check)
+        finally:
+            file.close()
+        if end > self.file.size():
+            raise Corrupt(
+                "the segment is shorter than its summary says", path=self.path, offset=end
+            )
+        self.end = end
+        self.table = None
+        self.directory = directory
+        self.summary = Summary(self.number, end, directory, frames, entries_check, epoch)
+
+    @property
+    def entries(self) -> Entries:
+        """All frames; read from the summary each time once there is one, so that memory stays small."""
+        table, entries, summary = self.table, self._entries, self.summary
+        if table is not None:
+            return table.rows
+        if entries is not None:
+            return entries
+        if summary is None:
+            raise Corrupt("a sealed segment lost its summary", path=self.path, offset=0)
+        file = self.fs.open(self.summary_path)
+        try:
+            start = summaries.HEADER_BYTES + summary.directory.nbytes
+            data = file.pread(summary.frames * ENTRY.itemsize, start)
+        finally:
+            file.close()
+        return summaries.unpack_entries(data, summary.frames, summary.entries_check)
+
+    def entries_of(self, bucket: int) -> Entries:
+        """The frames of one bucket, sorted by least key and seq unless the segment is active."""
+        if self.directory is None:
+            rows = self.entries
+            return rows[rows["bucket"] == bucket]
+        at = int(np.searchsorted(self.directory["bucket"], bucket))
+        if at == len(self.directory) or self.directory["bucket"][at] != bucket:
+            return np.empty(0, ENTRY)
+        start = int(self.directory["start"][at])
+        return self.entries[start : start + int(self.directory["frames"][at])]
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:016d}.segment"

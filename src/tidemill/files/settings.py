@@ -1,0 +1,106 @@
+"""The settings of a folder: what it is, and how its journal is to be read.
+
+One small JSON file, replaced as a whole: written under another name, synced, renamed, and the folder synced. A new schema
+version is therefore there for good before the first frame that uses it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from tidemill.batch import SchemaVersions
+from tidemill.errors import Corrupt, NotAQueue, UnknownFormat
+from tidemill.files.filesystem import FileSystem
+
+NAME = "settings.json"
+_DRAFT = "settings.json.new"
+FORMAT = 1
+KIND = "priority-queue"
+_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a folder records about itself."""
+
+    bucket: str  # the description of the bucket function
+    versions: SchemaVersions
+    segment_bytes: int
+
+    def with_versions(self, versions: SchemaVersions) -> Settings:
+        return replace(self, versions=versions)
+
+
+def write_settings(fs: FileSystem, folder: Path, settings: Settings) -> None:
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": KIND,
+        "bucket": settings.bucket,
+        "segment_bytes": settings.segment_bytes,
+        "schemas": settings.versions.to_json(),
+    }
+    document["check"] = _check(document)
+    if _DRAFT in fs.list_folder(folder):
+        fs.unlink(folder / _DRAFT)
+    file = fs.open(folder / _DRAFT, create=True)
+    try:
+        file.pwrite([json.dumps(document, indent=2).encode() + b"\n"], 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(folder / _DRAFT, folder / NAME)
+    fs.sync_folder(folder)
+
+
+def read_settings(fs: FileSystem, folder: Path) -> Settings | None:
+    """The settings, or None if there are none."""
+    path = folder / NAME
+    if NAME not in fs.list_folder(folder):
+        return None
+    file = fs.open(path)
+    try:
+        size = file.size()
+        if size > _BYTES_MAX:
+            raise Corrupt(f"the settings have {size} bytes", path=path, offset=0)
+        data = file.pread(size, 0)
+    finally:
+        file.close()
+    try:
+        return _parse(data, folder)
+    except Corrupt as damage:
+        raise Corrupt(damage.reason, path=path, offset=0) from damage
+
+
+def _parse(data: bytes, folder: Path) -> Settings:
+    try:
+        document = json.loads(data)
+        found = document.pop("check")
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        raise Corrupt(f"the settings cannot be read: {error}") from error
+    if found != _check(document):
+        raise Corrupt("the settings do not match their checksum")
+    if document.get("format") != FORMAT:
+        raise UnknownFormat(
+            f"{folder} has format version {document.get('format')}; this release knows {FORMAT}: "
+            "use the release that wrote it, or a newer one"
+        )
+    if document.get("kind") != KIND:
+        raise NotAQueue(f"{folder} holds a {document.get('kind')}, not a priority queue")
+    try:
+        return Settings(
+            str(document["bucket"]),
+            SchemaVersions.from_json(document["schemas"]),
+            int(document["segment_bytes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise Corrupt(f"the settings make no sense: {error}") from error
+
+
+def _check(document: dict[str, Any]) -> str:
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return xxhash.xxh3_64_hexdigest(canonical)

@@ -1,0 +1,42 @@
+"""The spine of the active segment: where each record lies and how far the disk was known to be safe.
+
+It is derived, never synced, and gone once the segment has its summary. It serves when something is damaged: it vouches
+for records behind one whose own length can no longer be read, and for what had been promised.
+
+One entry is 32 bytes: place, length, rows, synced, check. An entry of length 0 only moves `synced`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import xxhash
+
+_FIELDS = struct.Struct("<QIIQ")
+_CHECK = struct.Struct("<Q")
+ENTRY_BYTES = 32
+_digest = xxhash.xxh3_64_intdigest
+
+
+class SpineEntry(NamedTuple):
+    place: int
+    length: int  # of the whole record, padding included
+    rows: int
+    synced: int
+
+
+def pack_entries(entries: Iterable[SpineEntry]) -> bytes:
+    packed = [_FIELDS.pack(*entry) for entry in entries]
+    return b"".join([fields + _CHECK.pack(_digest(fields)) for fields in packed])
+
+
+def unpack_entries(data: bytes) -> list[SpineEntry]:
+    """The entries that are whole; damaged ones vouch for nothing and are left out."""
+    found = []
+    for start in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
+        fields = data[start : start + _FIELDS.size]
+        if _CHECK.unpack_from(data, start + _FIELDS.size)[0] == _digest(fields):
+            found.append(SpineEntry(*_FIELDS.unpack(fields)))
+    return found

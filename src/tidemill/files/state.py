@@ -1,0 +1,217 @@
+"""What the journal says, apart from the items: forks with their cuts, the next seq, the clock. Pure.
+
+Operations are applied in the order of the journal, by the writer as it commits them and by recovery as it reads them, with
+the same methods, so that both arrive at the same state. Every segment starts with this state, so that older ones can go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tidemill.errors import Corrupt
+from tidemill.files.cut import Cut, Cuts, cover_all
+from tidemill.limits import FORKS_MAX
+from tidemill.names import check_name
+
+ROOT = 0  # the id of the queue's own consuming end
+EVERYONE = 0  # the audience of a frame that every fork may read
+
+
+class ForkState:
+    """One consuming end."""
+
+    __slots__ = ("ancestors", "created", "cuts", "id", "live", "name")
+
+    def __init__(
+        self,
+        id: int,
+        name: str,
+        created: int,
+        ancestors: tuple[tuple[int, int], ...],
+        live: int,
+        cuts: Cuts,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.created = created  # the place of its record
+        self.ancestors = ancestors  # (created, id) of the parent, its parent, ... up to the root
+        self.live = live  # items it has yet to consume
+        self.cuts = cuts
+
+    def identity_at(self, place: int) -> int:
+        """The id under which this fork, or the one it descends from, existed when `place` was written."""
+        if self.created < place:
+            return self.id
+        for created, ancestor in self.ancestors:
+            if created < place:
+                return ancestor
+        return ROOT
+
+
+class State:
+    """The state that operations lead to."""
+
+    def __init__(self) -> None:
+        self.next_seq = 1
+        self.time_us = 0
+        self.next_fork = ROOT + 1
+        self.next_audience = EVERYONE + 1
+        self.epoch = 0
+        self.dropped = 0  # items given up to stay below bytes_max
+        self.forks: dict[int, ForkState] = {ROOT: ForkState(ROOT, "", 0, (), 0, Cuts())}
+        self.audiences: dict[int, frozenset[int]] = {}
+        self.quarantined: dict[int, int] = {}  # place → rows, of records set aside
+        self.forgiving = (
+            False  # while damage makes the counts uncertain; they are made anew afterwards
+        )
+
+    @property
+    def arrived(self) -> int:
+        """The seq of the last item pushed."""
+        return self.next_seq - 1
+
+    def named(self, name: str) -> ForkState | None:
+        return next((fork for fork in self.forks.values() if fork.id and fork.name == name), None)
+
+    def sees(self, fork: ForkState, place: int, audience: int) -> bool:
+        """Whether a frame at `place` was meant for this fork."""
+        return audience == EVERYONE or fork.identity_at(place) in self.audiences[audience]
+
+    def push(self, first_seq: int, rows: int, time_us: int) -> None:
+        self.next_seq = max(self.next_seq, first_seq + rows)
+        self.time_us = max(self.time_us, time_us)
+        for fork in self.forks.values():
+            fork.live += rows
+
+    def cut(self, fork_id: int, cut: Cut, rows: int) -> None:
+        fork = self.forks.get(fork_id)
+        if fork is None:
+            raise Corrupt(f"a cut names fork {fork_id}, which does not exist")
+        fork.live -= rows
+        if self.forgiving:
+            fork.live = max(fork.live, 0)
+            fork.cuts.add(cut)
+            return
+        if fork.live < 0:
+            raise Corrupt(f"fork {fork.name!r} consumed more items than it had")
+        if fork.live == 0:
+            fork.cuts.replace_by(cover_all(cut.place, self.arrived))
+        else:
+            fork.cuts.add(cut)
+
+    def fork(self, id: int, name: str, parent_id: int, place: int) -> None:
+        parent = self.forks.get(parent_id)
+        if parent is None or id in self.forks:
+            raise Corrupt(f"fork {name!r} has an unknown parent {parent_id} or a used id {id}")
+        ancestors = ((parent.created, parent.id), *parent.ancestors)
+        self.forks[id] = ForkState(id, name, place, ancestors, parent.live, parent.cuts.copy())
+        self.next_fork = max(self.next_fork, id + 1)
+
+    def remove(self, id: int) -> None:
+        if id == ROOT or self.forks.pop(id, None) is None:
+            raise Corrupt(f"fork {id} was removed, but does not exist")
+
+    def retire(
+        self, audiences: dict[int, frozenset[int]], live: dict[int, int], dropped: int
+    ) -> None:
+        self.audiences.update(audiences)
+        self.next_audience = max([self.next_audience, *(id + 1 for id in audiences)])
+        self.dropped += dropped
+        self.recount(live)
+
+    def quarantine(self, place: int, rows: int, live: dict[int, int]) -> None:
+        self.quarantined[place] = rows
+        self.recount(live)
+
+    def recount(self, live: dict[int, int]) -> None:
+        for id, count in live.items():
+            if id in self.forks:
+                self.forks[id].live = count
+
+    def to_json(self, segments: Iterable[int], previous_end: int) -> bytes:
+        """The state as it opens a segment: which ones stand before it, and where the previous one ends."""
+        document = {
+            "previous_end": previous_end,
+            "segments": list(segments),
+            "next_seq": self.next_seq,
+            "time_us": self.time_us,
+            "next_fork": self.next_fork,
+            "next_audience": self.next_audience,
+            "dropped": self.dropped,
+            "forks": [
+                {
+                    "id": fork.id,
+                    "name": fork.name,
+                    "created": fork.created,
+                    "ancestors": fork.ancestors,
+                    "live": fork.live,
+                    "cuts": fork.cuts.all(),
+                }
+                for fork in self.forks.values()
+            ],
+            "audiences": [[id, sorted(forks)] for id, forks in self.audiences.items()],
+            "quarantined": list(self.quarantined.items()),
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes | memoryview) -> tuple[State, list[int]]:
+        """(state, numbers of the older segments); `Corrupt` if it makes no sense."""
+        try:
+            document = json.loads(bytes(data))
+            state = cls()
+            state.next_seq = _natural(document["next_seq"])
+            state.time_us = _whole(document["time_us"])
+            state.next_fork = _natural(document["next_fork"])
+            state.next_audience = _natural(document["next_audience"])
+            state.dropped = _natural(document["dropped"])
+            state.forks = {}
+            for item in document["forks"]:
+                fork = _parse_fork(item)
+                state.forks[fork.id] = fork
+            if ROOT not in state.forks or len(state.forks) > FORKS_MAX:
+                raise ValueError("no root, or too many forks")
+            for id, forks in document["audiences"]:
+                state.audiences[_natural(id)] = frozenset(_natural(fork) for fork in forks)
+            for place, rows in document["quarantined"]:
+                state.quarantined[_natural(place)] = _natural(rows)
+            return state, [_natural(number) for number in document["segments"]]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise Corrupt(f"the state makes no sense: {error}") from error
+
+
+def read_previous_end(data: bytes) -> int | None:
+    """Where the previous segment ends, according to a state; None if there is none, or it makes no sense."""
+    try:
+        return _natural(json.loads(data)["previous_end"]) or None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _parse_fork(item: dict[str, Any]) -> ForkState:
+    id = _natural(item["id"])
+    if id != ROOT:
+        check_name(item["name"], what="fork")
+    return ForkState(
+        id,
+        item["name"],
+        _natural(item["created"]),
+        tuple((_natural(created), _natural(ancestor)) for created, ancestor in item["ancestors"]),
+        _natural(item["live"]),
+        Cuts(tuple(Cut(*(_whole(number) for number in cut)) for cut in item["cuts"])),
+    )
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def _natural(value: object) -> int:
+    number = _whole(value)
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number
