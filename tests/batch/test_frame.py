@@ -138,21 +138,22 @@ def forged_claim(codec: str) -> bytes:
     """A sound body whose buffer of 1,000 bytes claims 128 MiB."""
     body = bytes(encode_body(body_of([bytes(1000)])[0], codec).buffer)
     claim = struct.pack("<q", 1000)
-    assert body.count(claim) == 1
-    return body.replace(claim, struct.pack("<q", 128 * MIB))
+    front, found, rest = body.rpartition(claim)
+    assert found
+    return front + struct.pack("<q", 128 * MIB) + rest
 
 
 @pytest.mark.parametrize(
     ("bomb", "code"), [(zstd_bomb(), 2), (forged_claim("lz4"), 1), (forged_claim("zstd"), 2)]
 )
-def test_a_bomb_is_refused_before_it_is_decompressed(bomb: bytes, code: int) -> None:
+def test_a_bomb_is_refused_before_arrow_sees_it(
+    bomb: bytes, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.batch.frame._read", None)
     schema = body_schema(DEFAULT, carried=False)
     assert len(bomb) < 20_000
-    before, peak = pa.total_allocated_bytes(), pa.default_memory_pool().max_memory()
     with pytest.raises(Corrupt, match="claims to hold"):
         decode(vouched(bomb, rows=1, codec=code), schema)
-    assert pa.total_allocated_bytes() - before < MIB
-    assert pa.default_memory_pool().max_memory() == peak
     # A header that calls it uncompressed does not help it.
     with pytest.raises(Corrupt, match="compressed in another way"):
         decode(vouched(bomb, rows=1, codec=0), schema)
@@ -168,7 +169,9 @@ def test_a_batch_that_would_look_like_a_bomb_is_stored_uncompressed() -> None:
 
 
 def test_regular_data_of_a_usual_size_is_compressed_however_well() -> None:
-    batch = join_body(np.zeros(1000, np.int64), to_rows([bytes(8000)] * 1000, schema=DEFAULT).payload)
+    batch = join_body(
+        np.zeros(1000, np.int64), to_rows([bytes(8000)] * 1000, schema=DEFAULT).payload
+    )
     encoded = encode_body(batch, "zstd")
     assert encoded.codec == 2
     assert len(encoded.buffer) < 100_000

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.batch.samples import TYPED, decode, frame_of, typed_rows, vouched
 from tidemill.batch import DEFAULT, Batch, body_schema, encode_body, parse_schema
 from tidemill.batch.versions import SchemaVersions
-from tidemill.errors import Corrupt, InvalidInput, TidemillError
+from tidemill.errors import Corrupt, InvalidInput
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 GROWTH_KIB_MAX = 256 * 1024  # of resident memory, over a whole fuzzing run
@@ -60,7 +60,7 @@ def check(body: bytes, schema: pa.Schema, rows: int, code: int, carried: bool) -
 
 
 def mutated(body: bytes, random_: random.Random) -> bytes:
-    """The body with a few bytes changed, most often in the metadata, where lengths and offsets are."""
+    """The body with a few bytes changed, most often in the metadata, where the lengths are."""
     data = bytearray(body)
     metadata_end = 8 + int.from_bytes(body[4:8], "little")
     for _ in range(random_.choice([1, 1, 1, 2, 3, 5])):
@@ -107,7 +107,8 @@ def test_the_bodies_that_are_mutated_are_sound() -> None:
 def test_mutated_bodies_under_good_checksums_never_crash() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     good, bad = run(seed=1, times=4_000)
-    assert good > 50 and bad > 2_000, "the mutations are too weak or too strong to say anything"
+    assert good > 50, "the mutations are too strong to say anything"
+    assert bad > 2_000, "the mutations are too weak to say anything"
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < GROWTH_KIB_MAX
 
 
@@ -151,9 +152,13 @@ def test_arbitrary_bytes_are_no_schema(data: bytes) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from(["int64"]),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(
-        st.sampled_from(["name", "type", "nullable", "list", "struct", "map"]), inner, max_size=4
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["name", "type", "nullable", "list", "struct", "map"]),
+            inner,
+            max_size=4,
+        )
     ),
 )
 
@@ -162,7 +167,6 @@ json_values = st.recursive(
 def test_arbitrary_json_is_schema_versions_or_corrupt(data: object) -> None:
     try:
         versions = SchemaVersions.from_json(data)
-    except TidemillError as error:
-        assert isinstance(error, Corrupt)
-    else:
-        assert versions.to_json() == data
+    except Corrupt:
+        return
+    assert versions.to_json() == data

@@ -1,18 +1,19 @@
 """Items ⇄ Arrow ⇄ frame: pure, no I/O.
 
-    header    the 128 bytes in front of a frame
-    ipc       what is checked of a body before Arrow reads it
-    frame     a batch as the body of a frame, and back
-    types     which Arrow types a payload may have
-    schema    payload schemas, written down and fingerprinted
-    versions  schemas that grow
-    columns   columns brought into a schema
-    keys      int64, from integers or from instants
-    sizes     the bounds on one push
-    tables    Arrow, pandas, polars as keys and payload
-    literals  pairs, bytes, dicts as keys and payload
-    rows      whatever a caller pushes, by the two above
-    batch     what a queue gives back
+header     the 128 bytes in front of a frame
+ipc        what is checked of a body before Arrow reads it
+frame      a batch as the body of a frame, and back
+types      which Arrow types a payload may have
+schema     payload schemas, written down and fingerprinted
+versions   schemas that grow
+wrappings  what is taken off a column first: dictionaries, views and the like
+columns    columns brought into a schema
+keys       int64, from integers or from instants
+sizes      the bounds on one push
+tables     Arrow, pandas, polars as keys and payload
+literals   pairs, bytes, dicts as keys and payload
+rows       whatever a caller pushes, by the two above
+batch      what a queue gives back
 """
 
 from tidemill.batch.batch import Batch, Item

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.batch.types import fits, normal_type
+from tidemill.batch.wrappings import unwrapped
 from tidemill.errors import SchemaMismatch
 
 _types = pa.types
@@ -99,20 +100,11 @@ not in range: -2147483648 to 2147483647
             + _hint(kind, wanted)
         )
     try:
-        return _plain(array).cast(wanted, safe=True)
+        found = unwrapped(array).cast(wanted, safe=True)
+        found.validate(full=True)
     except pa.ArrowException as cause:
         raise SchemaMismatch(f"column {field.name!r} does not fit {wanted}: {cause}") from cause
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    """The array without the wrappings that a cast does not take off."""
-    if isinstance(array, pa.ExtensionArray):
-        return _plain(array.storage)
-    if isinstance(array, pa.RunEndEncodedArray):
-        return _plain(pc.run_end_decode(array))
-    if isinstance(array, pa.DictionaryArray):
-        return _plain(array.dictionary_decode())
-    return array
+    return found
 
 
 def _hint(kind: pa.DataType, wanted: pa.DataType) -> str:
@@ -150,10 +142,9 @@ def column_from_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
         array = pa.array(values)
         if array.type.equals(wanted):
             return array
-        kind = pa.null() if array.null_count == len(array) else normal_type(array.type, field.name)
-        if wanted == pa.float32() and _types.is_floating(kind):
+        if wanted == pa.float32() and array.type == pa.float64():
             return array.cast(wanted)  # A Python float is a double only for want of another.
-        if _types.is_nested(wanted) and _within(kind, wanted):
+        if _types.is_nested(wanted) and _within(array.type, wanted, field.name):
             return pa.array(values, wanted)
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as cause:
         if isinstance(cause, SchemaMismatch):
@@ -168,16 +159,18 @@ def _holds_map(kind: pa.DataType) -> bool:
     )
 
 
-def _within(kind: pa.DataType, wanted: pa.DataType) -> bool:
+def _within(kind: pa.DataType, wanted: pa.DataType, column: str) -> bool:
     """Like `fits`, but Python rows may leave fields of a struct out, or have nothing but nulls."""
     if _types.is_null(kind):
         return True
     if _types.is_struct(kind) and _types.is_struct(wanted):
         return all(
             wanted.get_field_index(child.name) >= 0
-            and _within(child.type, wanted.field(child.name).type)
+            and _within(child.type, wanted.field(child.name).type, column)
             for child in kind
         )
     if _types.is_list(kind) and _types.is_list(wanted):
-        return _within(kind.value_type, wanted.value_type)
-    return fits(kind, wanted) or (wanted == pa.float32() and kind == pa.float64())
+        return _within(kind.value_type, wanted.value_type, column)
+    return fits(normal_type(kind, column), wanted) or (
+        wanted == pa.float32() and kind == pa.float64()
+    )

@@ -25,6 +25,11 @@ def from_batch(batch: pa.RecordBatch, schema: pa.Schema | None, key: str | None)
     >>> from_batch(pa.record_batch({"key": [2], "n": [5]}), None, None)[1].to_pylist()
     [{'n': 5}]
     """
+    try:
+        # What is pushed must come back, and a body that is not valid through and through does not.
+        batch.validate(full=True)
+    except pa.ArrowException as cause:
+        raise SchemaMismatch(f"the table is not valid Arrow: {cause}") from cause
     given = batch.schema
     if given.get_field_index(SEQ_FIELD.name) == 0 and _came_from_a_queue(given):
         batch = batch.remove_column(2).remove_column(0)

@@ -100,7 +100,7 @@ hold: cast it to float32
         return pa.binary()
     if _types.is_decimal(kind):
         return _normal_decimal(kind, column)
-    if _is_any_list(kind):
+    if is_any_list(kind):
         return pa.list_(normal_type(kind.value_type, column, depth + 1))
     if _types.is_map(kind):
         return pa.map_(
@@ -115,8 +115,13 @@ hold: cast it to float32
     )
 
 
-def _is_any_list(kind: pa.DataType) -> bool:
-    return (
+def is_any_list(kind: pa.DataType) -> bool:
+    """Whether this is a list, large, fixed in size, a view or plain.
+
+    >>> is_any_list(pa.list_view(pa.int8())), is_any_list(pa.map_(pa.utf8(), pa.int8()))
+    (True, False)
+    """
+    return bool(
         _types.is_list(kind)
         or _types.is_large_list(kind)
         or _types.is_fixed_size_list(kind)
