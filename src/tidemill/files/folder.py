@@ -35,7 +35,6 @@ from tidemill.files.lock import NAME as LOCK_NAME
 from tidemill.files.lock import OwnerLock
 from tidemill.files.operation import (
     Consume,
-    Draft,
     MakeFork,
     Operation,
     PreparedFrame,
@@ -317,13 +316,21 @@ class Folder:
 
     def _write(self, operations: Sequence[Operation]) -> None:
         """Write and apply a group of operations. One thread at a time."""
-        draft = Draft(self.state.next_seq, max(self.state.time_us, self.clock.time_ns() // 1000))
-        records = [operation.draft(draft) for operation in operations]
-        places = self.journal.append(records, sync=any(one.sync for one in operations))
+        state = self.state
+        draft = self.journal.begin(
+            sum([one.total_bytes for one in operations]),
+            next_seq=state.next_seq,
+            time_us=max(state.time_us, self.clock.time_ns() // 1000),
+        )
+        ends = []
+        for operation in operations:
+            operation.draft(draft)
+            ends.append(draft.records[-1][0])
+        self.journal.append(draft, sync=any([one.sync for one in operations]))
         with self.guard:
-            self.state.time_us = draft.time_us
-            for operation, here in zip(operations, places, strict=True):
-                operation.apply(self.state, here)
+            state.time_us = draft.time_us
+            for operation, end in zip(operations, ends, strict=True):
+                operation.apply(state, end)
                 self._index(operation)
             self.guard.notify_all()
 

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from tidemill.errors import StorageFailed, TidemillError, TooLarge
 from tidemill.files.filesystem import Buffer, File, FileSystem
-from tidemill.files.record import Kind, Record, make_place, pack_envelope, small_record
+from tidemill.files.draft import Draft
+from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded, payload_digest
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import ENTRY_BYTES, SpineEntry, pack_entries
 from tidemill.files.storage import storage_errors, typed
@@ -27,6 +28,7 @@ from tidemill.files.storage import storage_errors, typed
 logger = logging.getLogger(__name__)
 
 _OFFSET_MAX = 2**32 - 1
+_UNNOTED_MAX = 1024
 
 
 class Journal:
@@ -46,18 +48,16 @@ class Journal:
         self.epoch = epoch
         self.segment_bytes = segment_bytes
         self.segments: dict[int, Segment] = {}
+        self.active: Segment  # the last of them, there once the journal was created or adopted
         self.synced = 0
         self.failure: TidemillError | None = None
         self._describe_state = describe_state
         self._allocated = 0  # bytes of the active segment that are really there
         self._spine: File | None = None
         self._spine_end = 0
+        self._unnoted: list[tuple[int, int, int]] = []  # (place, bytes, rows) not yet in the spine
         self._unsynced: list[Segment] = []  # sealed, but not yet known to be on disk
         self._sync_lock = threading.Lock()
-
-    @property
-    def active(self) -> Segment:
-        return self.segments[max(self.segments)]
 
     @property
     def end(self) -> int:
@@ -71,45 +71,27 @@ class Journal:
         sealed = sum(segment.end for segment in self.segments.values() if segment is not active)
         return sealed + max(active.end, self._allocated)
 
-    def append(self, operations: Sequence[Sequence[Record]], *, sync: bool) -> list[list[int]]:
-        """Write the operations, each wholly or not at all; returns the place of every record."""
+    def begin(self, total: int, *, next_seq: int, time_us: int) -> Draft:
+        """Make room for `total` bytes and start laying them out; a full disk shows here."""
         self.check()
-        total = sum(record.total_bytes for records in operations for record in records)
         active = self.active
         if active.end + total > self.segment_bytes and active.end > active.start:
             active = self._roll(total)
         elif active.end + total > self._allocated:
             self._allocate(active, total)
-        parts: list[Buffer] = []
-        places: list[list[int]] = []
-        spine: list[tuple[int, int, int]] = []
-        place = make_place(active.number, active.end)
-        for records in operations:
-            last = len(records) - 1
-            here = []
-            for position, record in enumerate(records):
-                parts.append(
-                    pack_envelope(
-                        record,
-                        commit=position == last,
-                        place=place,
-                        synced=self.synced,
-                        epoch=self.epoch,
-                    )
-                )
-                parts.extend(record.parts)
-                if record.padding:
-                    parts.append(record.padding)
-                here.append(place)
-                spine.append((place, record.total_bytes, record.rows))
-                place += record.total_bytes
-            places.append(here)
-        self._write(active, parts, total)
-        active.end += total
+        place = active.number << 32 | active.end
+        return Draft(
+            place, synced=self.synced, epoch=self.epoch, next_seq=next_seq, time_us=time_us
+        )
+
+    def append(self, draft: Draft, *, sync: bool) -> None:
+        """Write what was laid out."""
+        active = self.active
+        self._write(active, draft.parts)
+        active.end = draft.place & 0xFFFFFFFF
         if sync:
             self.sync()
-        self._append_spine([SpineEntry(*entry, self.synced) for entry in spine])
-        return places
+        self._note_records(draft.records)
 
     def sync(self) -> None:
         """Make everything appended so far last."""
@@ -123,7 +105,8 @@ class Journal:
 
     def note_sync(self) -> None:
         """Let the spine know how far the disk is safe, when no record will say so."""
-        self._append_spine([SpineEntry(self.end, 0, 0, self.synced)])
+        self._unnoted.append((self.end, 0, 0))
+        self._write_spine()
 
     def finish_seals(self) -> None:
         """Sync the sealed segments that are not, give each its summary, and drop its spine."""
@@ -156,11 +139,12 @@ class Journal:
     def adopt(self, segments: list[Segment], spine: list[SpineEntry]) -> None:
         """Take over what recovery found; the last segment is active again, and all of it is on disk."""
         self.segments = {segment.number: segment for segment in segments}
-        active = self.active
+        active = self.active = segments[-1]
         self._allocated = active.file.size()
         self.synced = self.end
         self._open_spine(active)
-        self._append_spine([entry._replace(synced=self.synced) for entry in spine])
+        self._unnoted += [entry[:3] for entry in spine]
+        self._write_spine()
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Unlink retired segments. The operation that retired them is on disk by now."""
@@ -201,8 +185,9 @@ class Journal:
     def _start_segment(self, number: int, needed: int) -> Segment:
         previous_end = self.active.end if self.segments else 0
         state = self._describe_state(list(self.segments), previous_end)
-        opening = small_record(Kind.STATE, state)
-        size = 2 * opening.total_bytes
+        check = payload_digest(state)
+        half = padded(ENVELOPE_BYTES + len(state))
+        size = 2 * half
         allocated = max(self.segment_bytes, size + needed)
         _check_offset(allocated)
         path = segment_path(self.folder, number)
@@ -210,20 +195,12 @@ class Journal:
             file = self.fs.open(path, create=True)
             try:
                 file.allocate(allocated)
-                parts: list[Buffer] = []
-                for offset, commit in ((0, False), (opening.total_bytes, True)):
-                    place = make_place(number, offset)
-                    parts.append(
-                        pack_envelope(
-                            opening,
-                            commit=commit,
-                            place=place,
-                            synced=self.synced,
-                            epoch=self.epoch,
-                        )
-                    )
-                    parts += [*opening.parts, opening.padding]
-                file.pwrite(parts, 0)
+                draft = Draft(
+                    make_place(number, 0), synced=self.synced, epoch=self.epoch, next_seq=0, time_us=0
+                )
+                for commit in (False, True):
+                    draft.add(Kind.STATE, (state,), len(state), check, commit=commit)
+                file.pwrite(draft.parts, 0)
                 file.sync()
                 self.fs.sync_folder(self.folder)
             except OSError:
@@ -233,16 +210,17 @@ class Journal:
                 raise
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
-            previous = self.active
             if self.synced < self.end:
-                self._unsynced.append(previous)
+                self._unsynced.append(self.active)
         else:
             self.synced = make_place(number, size)
         if not self._unsynced:
             self.synced = make_place(number, size)
         self.segments[number] = segment
+        self.active = segment
         self._allocated = allocated
         self._open_spine(segment)
+        self._unnoted += draft.records
         return segment
 
     def _allocate(self, segment: Segment, needed: int) -> None:
@@ -253,7 +231,7 @@ class Journal:
             segment.file.allocate(wanted)
         self._allocated = wanted
 
-    def _write(self, segment: Segment, parts: Sequence[Buffer], total: int) -> None:
+    def _write(self, segment: Segment, parts: Sequence[Buffer]) -> None:
         try:
             segment.file.pwrite(parts, segment.end)
         except OSError as error:
@@ -281,10 +259,19 @@ class Journal:
             self._drop(segment.spine_path)
             self._spine = self.fs.open(segment.spine_path, create=True)
         self._spine_end = 0
+        self._unnoted.clear()
 
-    def _append_spine(self, entries: Sequence[SpineEntry]) -> None:
+    def _note_records(self, records: list[tuple[int, int, int]]) -> None:
+        """Remember records for the spine. It is written when they are synced, for it vouches for no others."""
+        self._unnoted += records
+        if self.synced == self.end or len(self._unnoted) >= _UNNOTED_MAX:
+            self._write_spine()
+
+    def _write_spine(self) -> None:
         if self._spine is None:
             return
+        entries = [SpineEntry(*record, self.synced) for record in self._unnoted]
+        self._unnoted.clear()
         try:
             self._spine.pwrite([pack_entries(entries)], self._spine_end)
         except OSError as error:

@@ -21,7 +21,8 @@ from tidemill.batch.header import HEADER_BYTES, pack_header
 from tidemill.errors import Corrupt
 from tidemill.files.cut import Cut, pack_cut
 from tidemill.files.frame_table import Entry
-from tidemill.files.record import Kind, Record, small_record, split_place
+from tidemill.files.draft import Draft
+from tidemill.files.record import ENVELOPE_BYTES, Kind, padded, payload_digest
 from tidemill.files.state import State
 
 T = TypeVar("T")
@@ -42,91 +43,99 @@ class PreparedFrame:
     audience: int = 0
 
 
-@dataclass(slots=True)
-class Draft:
-    """What the leader hands out: the next number and the time of this commit."""
-
-    next_seq: int
-    time_us: int
-
-
 class Operation:
     """One operation on its way into the journal."""
 
-    __slots__ = ("done", "entries", "failure", "frames", "sync", "wakeup")
+    __slots__ = ("closing", "done", "entries", "failure", "frames", "sync", "wakeup")
 
-    def __init__(self, *, sync: bool, frames: Sequence[PreparedFrame] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        sync: bool,
+        frames: Sequence[PreparedFrame] = (),
+        closing: tuple[Kind, bytes] | None = None,  # the record behind the frames
+    ) -> None:
         self.sync = sync
         self.frames = frames
+        self.closing = closing
         self.entries: list[Entry] = []
         self.done = False
         self.failure: BaseException | None = None
         self.wakeup = threading.Lock()
         self.wakeup.acquire()
 
-    def draft(self, draft: Draft) -> list[Record]:
-        """The records, numbered from the draft on."""
-        records = []
+    @property
+    def total_bytes(self) -> int:
+        """What the operation takes in the journal."""
+        total = 0 if self.closing is None else padded(ENVELOPE_BYTES + len(self.closing[1]))
         for frame in self.frames:
-            records.append(self._draft_frame(frame, draft))
-        return records + self.closing(draft)
+            total += padded(ENVELOPE_BYTES + HEADER_BYTES + len(frame.body.buffer))
+        return total
 
-    def closing(self, draft: Draft) -> list[Record]:
-        """The records behind the frames."""
-        return []
+    def draft(self, draft: Draft) -> None:
+        """Lay out the records; the last one carries the commit mark."""
+        frames_left = len(self.frames)
+        for frame in self.frames:
+            frames_left -= 1
+            self._draft_frame(frame, draft, commit=not frames_left and self.closing is None)
+        if self.closing is not None:
+            kind, payload = self.closing
+            draft.add(kind, (payload,), len(payload), payload_digest(payload), commit=True)
 
-    def apply(self, state: State, places: list[int]) -> None:
-        """Do to the state what recovery would do on reading these records."""
-        for position, (frame, place) in enumerate(zip(self.frames, places, strict=False)):
-            segment, offset = split_place(place)
-            self.entries[position] = self.entries[position]._replace(segment=segment, offset=offset)
+    def apply(self, state: State, end: int) -> None:
+        """Do to the state what recovery would do on reading the records, the last of which lies at `end`."""
+        for entry, frame in zip(self.entries, self.frames, strict=True):
             if frame.seqs is None:
-                entry = self.entries[position]
-                state.push(entry.seq_min, entry.rows, state.time_us)
+                state.push(entry.seq_min, entry.rows)
 
-    def _draft_frame(self, frame: PreparedFrame, draft: Draft) -> Record:
+    def _draft_frame(self, frame: PreparedFrame, draft: Draft, *, commit: bool) -> None:
         body = frame.body
+        rows, body_bytes = body.rows, len(body.buffer)
         if frame.seqs is None:
-            seqs = draft.next_seq, draft.next_seq + body.rows - 1
-            draft.next_seq += body.rows
+            least = draft.next_seq
+            greatest = least + rows - 1
+            draft.next_seq += rows
         else:
-            seqs = frame.seqs
+            least, greatest = frame.seqs
         header = pack_header(
-            rows=body.rows,
-            first_seq=seqs[0],
+            rows=rows,
+            first_seq=least,
             key_min=frame.key_min,
             key_max=frame.key_max,
             time_us=draft.time_us,
             fingerprint=frame.fingerprint,
-            body_bytes=len(body.buffer),
+            body_bytes=body_bytes,
             body_check=body.check,
             codec=body.codec,
             carried=frame.seqs is not None,
-            producer_number=0 if frame.seqs is None else seqs[1],
+            # A carried frame has no producer, and keeps the greatest of its seqs there.
+            producer_number=0 if frame.seqs is None else greatest,
         )
         check = _CHECK.unpack_from(header, HEADER_BYTES - 8)[0]
-        length = HEADER_BYTES + len(body.buffer)
-        self.entries.append(
-            Entry(
-                0,
-                frame.bucket,
-                frame.key_min,
-                frame.key_max,
-                *seqs,
-                check,
-                0,
-                length,
-                body.rows,
-                frame.audience,
-            )
-        )
-        return Record(
+        length = HEADER_BYTES + body_bytes
+        place = draft.add(
             Kind.FRAME,
             (header, body.buffer),
             length,
             check,
-            rows=body.rows,
+            commit=commit,
+            rows=rows,
             audience=frame.audience,
+        )
+        self.entries.append(
+            Entry(
+                place >> 32,
+                frame.bucket,
+                frame.key_min,
+                frame.key_max,
+                least,
+                greatest,
+                check,
+                place & 0xFFFFFFFF,
+                length,
+                rows,
+                frame.audience,
+            )
         )
 
 
@@ -172,8 +181,8 @@ class PushTogether(Operation):
         self.members = members
         self.ranks = ranks
 
-    def apply(self, state: State, places: list[int]) -> None:
-        super().apply(state, places)
+    def apply(self, state: State, end: int) -> None:
+        super().apply(state, end)
         first = self.entries[0].seq_min
         for member, rank in zip(self.members, self.ranks.tolist(), strict=True):
             member.seq = first + rank
@@ -194,18 +203,16 @@ class Consume(Operation):
         selection: Any = None,  # what the cursor chose; None if the cut came about otherwise
         frames: Sequence[PreparedFrame] = (),
     ) -> None:
-        super().__init__(sync=sync, frames=frames)
+        super().__init__(sync=sync, frames=frames, closing=(Kind.CUT, pack_cut(fork, cut, rows)))
         self.selection = selection
         self.fork = fork
         self.cut = cut
         self.rows = rows
 
-    def closing(self, draft: Draft) -> list[Record]:
-        return [small_record(Kind.CUT, pack_cut(self.fork, self.cut, self.rows))]
-
-    def apply(self, state: State, places: list[int]) -> None:
-        super().apply(state, places)
-        state.cut(self.fork, self.cut._replace(place=places[-1]), self.rows)
+    def apply(self, state: State, end: int) -> None:
+        if self.frames:
+            super().apply(state, end)
+        state.cut(self.fork, Cut(end, *self.cut[1:]), self.rows)
 
 
 class MakeFork(Operation):
@@ -214,29 +221,26 @@ class MakeFork(Operation):
     __slots__ = ("id", "name", "parent")
 
     def __init__(self, id: int, name: str, parent: int) -> None:
-        super().__init__(sync=True)
+        document = {"id": id, "name": name, "parent": parent}
+        super().__init__(sync=True, closing=(Kind.FORK, _pack(document)))
         self.id = id
         self.name = name
         self.parent = parent
 
-    def closing(self, draft: Draft) -> list[Record]:
-        return [_document(Kind.FORK, {"id": self.id, "name": self.name, "parent": self.parent})]
-
-    def apply(self, state: State, places: list[int]) -> None:
-        state.fork(self.id, self.name, self.parent, places[-1])
+    def apply(self, state: State, end: int) -> None:
+        state.fork(self.id, self.name, self.parent, end)
 
 
 class RemoveFork(Operation):
+    """The end of a fork."""
+
     __slots__ = ("id",)
 
     def __init__(self, id: int) -> None:
-        super().__init__(sync=True)
+        super().__init__(sync=True, closing=(Kind.REMOVE, _pack({"id": id})))
         self.id = id
 
-    def closing(self, draft: Draft) -> list[Record]:
-        return [_document(Kind.REMOVE, {"id": self.id})]
-
-    def apply(self, state: State, places: list[int]) -> None:
+    def apply(self, state: State, end: int) -> None:
         state.remove(self.id)
 
 
@@ -253,24 +257,21 @@ class Retire(Operation):
         live: dict[int, int],
         dropped: int,
     ) -> None:
+        document = {
+            "segments": segments,
+            "audiences": [[id, sorted(forks)] for id, forks in audiences.items()],
+            "live": list(live.items()),
+            "dropped": dropped,
+        }
         # Always synced: the segments are unlinked next, and nothing else holds their items.
-        super().__init__(sync=True, frames=frames)
+        super().__init__(sync=True, frames=frames, closing=(Kind.RETIRE, _pack(document)))
         self.segments = segments
         self.audiences = audiences
         self.live = live
         self.dropped = dropped
 
-    def closing(self, draft: Draft) -> list[Record]:
-        document = {
-            "segments": self.segments,
-            "audiences": [[id, sorted(forks)] for id, forks in self.audiences.items()],
-            "live": list(self.live.items()),
-            "dropped": self.dropped,
-        }
-        return [_document(Kind.RETIRE, document)]
-
-    def apply(self, state: State, places: list[int]) -> None:
-        super().apply(state, places)
+    def apply(self, state: State, end: int) -> None:
+        super().apply(state, end)
         state.retire(self.audiences, self.live, self.dropped)
 
 
@@ -280,16 +281,13 @@ class Quarantine(Operation):
     __slots__ = ("live", "place", "rows")
 
     def __init__(self, place: int, rows: int, live: dict[int, int]) -> None:
-        super().__init__(sync=True)
+        document = {"place": place, "rows": rows, "live": list(live.items())}
+        super().__init__(sync=True, closing=(Kind.QUARANTINE, _pack(document)))
         self.place = place
         self.rows = rows
         self.live = live
 
-    def closing(self, draft: Draft) -> list[Record]:
-        document = {"place": self.place, "rows": self.rows, "live": list(self.live.items())}
-        return [_document(Kind.QUARANTINE, document)]
-
-    def apply(self, state: State, places: list[int]) -> None:
+    def apply(self, state: State, end: int) -> None:
         state.quarantine(self.place, self.rows, self.live)
 
 
@@ -331,8 +329,8 @@ def unpack_quarantine(payload: bytes) -> tuple[int, int, dict[int, int]]:
     )
 
 
-def _document(kind: Kind, document: dict[str, Any]) -> Record:
-    return small_record(kind, json.dumps(document, separators=(",", ":")).encode())
+def _pack(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _parse(payload: bytes, read: Callable[[Any], T]) -> T:

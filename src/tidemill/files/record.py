@@ -13,14 +13,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 import xxhash
 
 from tidemill.errors import Corrupt, UnknownFormat
-from tidemill.files.filesystem import Buffer
 from tidemill.limits import FRAME_BODY_BYTES_MAX, STATE_BYTES_MAX
 
 ENVELOPE_BYTES = 64
@@ -34,7 +32,7 @@ PAYLOAD_BYTES_MAX = max(FRAME_BODY_BYTES_MAX + 4096, STATE_BYTES_MAX)
 _FIELDS = struct.Struct("<4sBBBBIIQQQQII")
 _CHECK = struct.Struct("<Q")
 _ZERO = bytes(ENVELOPE_BYTES)
-_PADDING = [bytes(count) for count in range(ALIGNMENT)]
+PADDING = [bytes(count) for count in range(ALIGNMENT)]
 _digest = xxhash.xxh3_64_intdigest
 
 
@@ -48,6 +46,9 @@ class Kind(IntEnum):
     REMOVE = 5
     RETIRE = 6  # segments whose surviving items this operation carried forward, or dropped
     QUARANTINE = 7  # a damaged record that was set aside
+
+
+_KINDS = frozenset(Kind)
 
 
 class Envelope(NamedTuple):
@@ -68,32 +69,9 @@ class Envelope(NamedTuple):
         return padded(ENVELOPE_BYTES + self.length)
 
 
-class Record(NamedTuple):
-    """A record that is about to be written."""
-
-    kind: Kind
-    parts: Sequence[Buffer]
-    length: int
-    payload_check: int
-    rows: int = 0
-    audience: int = 0
-
-    @property
-    def total_bytes(self) -> int:
-        return padded(ENVELOPE_BYTES + self.length)
-
-    @property
-    def padding(self) -> bytes:
-        return _PADDING[-(ENVELOPE_BYTES + self.length) % ALIGNMENT]
-
-
-def small_record(kind: Kind, payload: bytes) -> Record:
-    """A record whose payload is checked as a whole: anything but a frame."""
-    return Record(kind, (payload,), len(payload), _digest(payload))
-
-
 def padded(length: int) -> int:
-    return -(-length // ALIGNMENT) * ALIGNMENT
+    """The length with the zeroes up to the next record."""
+    return (length + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def make_place(segment: int, offset: int) -> int:
@@ -105,23 +83,39 @@ def split_place(place: int) -> tuple[int, int]:
     return place >> 32, place & 0xFFFFFFFF
 
 
-def pack_envelope(record: Record, *, commit: bool, place: int, synced: int, epoch: int) -> bytes:
+def pack_envelope(
+    kind: int,
+    commit: bool,
+    length: int,
+    rows: int,
+    place: int,
+    synced: int,
+    epoch: int,
+    payload_check: int,
+    audience: int,
+) -> bytes:
+    """The envelope of a record. By position, because every commit passes through here."""
     fields = _FIELDS.pack(
         MAGIC,
         VERSION,
-        record.kind,
+        kind,
         COMMIT if commit else 0,
         0,
-        record.length,
-        record.rows,
+        length,
+        rows,
         place,
         synced,
         epoch,
-        record.payload_check,
-        record.audience,
+        payload_check,
+        audience,
         0,
     )
     return fields + _CHECK.pack(_digest(fields))
+
+
+def payload_digest(payload: bytes | memoryview) -> int:
+    """The check of any payload but a frame's."""
+    return _digest(payload)
 
 
 def unpack_envelope(data: bytes | memoryview, place: int) -> Envelope | None:
@@ -157,7 +151,7 @@ def unpack_envelope(data: bytes | memoryview, place: int) -> Envelope | None:
         )
     if found != place:
         raise Corrupt(f"the record belongs at place {found:#x}, but lies at {place:#x}")
-    if kind not in Kind.__members__.values() or flags & ~COMMIT or spare or reserved:
+    if kind not in _KINDS or flags & ~COMMIT or spare or reserved:
         raise UnknownFormat(f"the record has kind {kind}, flags {flags}: a newer release wrote it")
     if length > PAYLOAD_BYTES_MAX:
         raise Corrupt(

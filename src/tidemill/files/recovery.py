@@ -330,7 +330,7 @@ class _Replayer:
                 if apply:
                     # The items are gone, but their numbers are used up. Recounting corrects the forks later.
                     self._state.forgiving = True
-                    self._state.push(self._state.next_seq, found.rows, 0)
+                    self._state.push(self._state.next_seq, found.rows)
                 continue
             epoch = max(epoch, found.envelope.epoch)
             try:
@@ -350,7 +350,8 @@ class _Replayer:
         envelope, header, payload = found.envelope, found.header, found.payload
         if header is not None:
             if not header.carried:
-                self._state.push(header.first_seq, header.rows, header.time_us)
+                self._state.push(header.first_seq, header.rows)
+            self._state.time_us = max(self._state.time_us, header.time_us)
         elif envelope.kind is Kind.CUT:
             self._state.cut(*unpack_cut(payload, envelope.place))
         elif envelope.kind is Kind.FORK:

@@ -79,9 +79,8 @@ class State:
         """Whether a frame at `place` was meant for this fork."""
         return audience == EVERYONE or fork.identity_at(place) in self.audiences[audience]
 
-    def push(self, first_seq: int, rows: int, time_us: int) -> None:
+    def push(self, first_seq: int, rows: int) -> None:
         self.next_seq = max(self.next_seq, first_seq + rows)
-        self.time_us = max(self.time_us, time_us)
         for fork in self.forks.values():
             fork.live += rows
 
