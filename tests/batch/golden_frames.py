@@ -1,8 +1,8 @@
 """The frames whose bytes are kept in `golden/`: what every later release must still read.
 
 A change that makes the tests of these files fail breaks every queue that exists. A new version of
-the format adds files and keeps the old ones. `python -m tests.batch.golden_frames` writes those that
-are missing and leaves the rest alone.
+the format adds files and keeps the old ones. `python -m tests.batch.golden_frames` writes those
+that are missing and leaves the rest alone.
 """
 
 from __future__ import annotations

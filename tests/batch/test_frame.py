@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.batch.samples import TYPED, body_of, decode, frame_of, typed_rows, vouched
 from tidemill.batch import DEFAULT, body_schema, encode_body, join_body, to_rows
-from tidemill.batch.ipc import decompressed_bytes_max
+from tidemill.batch.ipc import _parse, body_shape, decompressed_bytes_max
+from tidemill.batch.skeleton import read_by_skeleton
 from tidemill.errors import Bug, Corrupt, InvalidInput, TooLarge
 from tidemill.limits import INT64_MAX, INT64_MIN, MIB
 
@@ -201,3 +202,25 @@ def test_a_type_that_is_not_normal_cannot_be_in_a_frame() -> None:
     batch = pa.record_batch([pa.array([1]), pa.array(["x"], pa.large_utf8())], schema=schema)
     with pytest.raises(Bug):
         decode(vouched(bytes(batch.serialize()), rows=1), schema)
+
+
+@pytest.mark.parametrize(("data", "schema"), [([b"a"] * 9, DEFAULT), (typed_rows(9), TYPED)])
+def test_a_message_is_judged_the_same_with_and_without_its_skeleton(
+    data: list[object], schema: pa.Schema
+) -> None:
+    frame, body = frame_of(data, schema)
+    shape = body_shape(body)
+    view = memoryview(frame)[128:]
+    found = read_by_skeleton(view, shape.skeleton)
+    assert found is not None, "our own messages are read the fast way"
+    assert [*map(list, found[3:5])] == [*map(list, _parse(view, shape)[0][3:5])]
+    assert found._replace(nodes=(), buffers=()) == _parse(view, shape)[0]._replace(
+        nodes=(), buffers=()
+    )
+    for place in range(8, found.start):
+        damaged = bytearray(view)
+        damaged[place] ^= 0x10
+        with_it = read_by_skeleton(memoryview(damaged), shape.skeleton)
+        if with_it is not None:
+            without = _parse(memoryview(damaged), shape)[0]
+            assert with_it._replace(nodes=[*with_it.nodes], buffers=[*with_it.buffers]) == without

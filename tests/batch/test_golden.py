@@ -1,4 +1,4 @@
-"""Frames written by earlier releases are read, to the last field, and headers are still the same."""
+"""Frames of earlier releases are read, to the last field, and headers are written the same."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_header_of_a_golden_frame_is_written_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_frame_written_now_differs_from_the_golden_one_in_its_body_at_most(name: str) -> None:
-    # Arrow may lay out its message in another way, and a codec may get better; nothing else may change.
+    # Arrow may lay out its message in another way and a codec may improve; nothing else may change.
     data, schema, options = FRAMES[name]
     old = unpack_header((FOLDER / f"{name}.frame").read_bytes())
     new = unpack_header(frame_of(data, schema, **options)[0])

@@ -21,11 +21,19 @@ read.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from operator import add
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from tidemill.batch.skeleton import (
+    MessageNumbers,
+    MessagePlaces,
+    Skeleton,
+    make_skeleton,
+    read_by_skeleton,
+)
 from tidemill.errors import Bug, Corrupt
 from tidemill.limits import (
     DECOMPRESSED_BYTES_MAX,
@@ -68,6 +76,7 @@ class BodyShape(NamedTuple):
     required: tuple[int, ...]  # places of the null counts that must be 0, in the unpacked nodes
     nodes: struct.Struct
     buffers: struct.Struct
+    skeleton: Skeleton | None
 
 
 _shapes: dict[int, BodyShape] = {}
@@ -78,7 +87,7 @@ def body_shape(schema: pa.Schema) -> BodyShape:
     """The shape of `schema`, remembered by identity, as hashing costs as much as all the checks."""
     shape = _shapes.get(id(schema))
     if shape is None:
-        shape = _measure(schema)
+        shape = _with_skeleton(_measure(schema))
         if len(_shapes) >= _SHAPES_MAX:
             _shapes.clear()
         # The entry keeps the schema alive, so that its identity cannot pass to another.
@@ -102,7 +111,16 @@ def _measure(schema: pa.Schema) -> BodyShape:
         tuple(required),
         struct.Struct(f"<I{2 * nodes}q"),
         struct.Struct(f"<I{2 * buffers}q"),
+        None,
     )
+
+
+def _with_skeleton(shape: BodyShape) -> BodyShape:
+    """The shape with the skeleton of our own writer, made from a message of one row of nulls."""
+    arrays = [pa.nulls(1, field.type) for field in shape.schema]
+    sample = pa.RecordBatch.from_arrays(arrays, schema=shape.schema).serialize()
+    data = memoryview(sample)
+    return shape._replace(skeleton=make_skeleton(data, _parse(data, shape)[1]))
 
 
 def _count(kind: pa.DataType) -> tuple[int, int]:
@@ -135,20 +153,51 @@ def check_message(data: memoryview, *, schema: pa.Schema, rows: int, codec: int)
     Traceback (most recent call last):
     tidemill.errors.Corrupt: a frame body holds 2 rows, its header says 3
     """
-    try:
-        _check(data, body_shape(schema), rows, codec)
-    except struct.error as cause:
-        raise Corrupt("the message of a frame body points outside of itself") from cause
+    shape = body_shape(schema)
+    numbers = read_by_skeleton(data, shape.skeleton)
+    if numbers is None:
+        try:
+            numbers, _ = _parse(data, shape)
+        except struct.error as cause:
+            raise Corrupt("the message of a frame body points outside of itself") from cause
+    _judge(data, numbers, shape, rows, codec)
 
 
-def _check(data: memoryview, shape: BodyShape, rows: int, codec: int) -> None:
+def _judge(
+    data: memoryview, numbers: MessageNumbers, shape: BodyShape, rows: int, codec: int
+) -> None:
+    start, body_bytes, rows_found, nodes, buffers, compression = numbers
+    if start + body_bytes != len(data):
+        raise Corrupt("the message of a frame body gives another length than the frame has")
+    if rows_found != rows:
+        raise Corrupt(f"a frame body holds {rows_found} rows, its header says {rows}")
+    for place in shape.required:
+        if nodes[place]:
+            raise Corrupt("a frame body has nulls in a column that may hold none")
+    offsets, lengths = buffers[::2], buffers[1::2]
+    if (
+        min(buffers) < 0
+        or sum(lengths) > body_bytes
+        or max(map(add, offsets, lengths)) > body_bytes
+    ):
+        raise Corrupt("a frame body has a buffer that lies outside of it")
+    if compression != codec:
+        raise Corrupt("a frame body is compressed in another way than its header says")
+    if codec:
+        try:
+            _check_claims(data, start, offsets, lengths)
+        except struct.error as cause:
+            raise Corrupt("a compressed buffer is too short for its size") from cause
+
+
+def _parse(data: memoryview, shape: BodyShape) -> tuple[MessageNumbers, MessagePlaces]:
+    """Find the numbers of a message by its own account, and where they are."""
     continuation, metadata_bytes, root = _PREFIX.unpack_from(data)
     if continuation != _CONTINUATION:
         raise Corrupt("a frame body does not start with an Arrow message")
     start = _METADATA_AT + metadata_bytes
     if not 0 < metadata_bytes <= FRAME_METADATA_BYTES_MAX or start > len(data):
         raise Corrupt(f"a frame body claims {metadata_bytes} bytes of metadata")
-    body_bytes = len(data) - start
 
     message = _METADATA_AT + root
     size, _, version_at, type_at, header_at, length_at = _MESSAGE_VTABLE.unpack_from(
@@ -160,8 +209,6 @@ def _check(data: memoryview, shape: BodyShape, rows: int, codec: int) -> None:
         raise Corrupt("the message of a frame body has another version of Arrow's metadata")
     if _U8.unpack_from(data, message + type_at)[0] != _RECORD_BATCH:
         raise Corrupt("the message of a frame body is no record batch")
-    if _I64.unpack_from(data, message + length_at)[0] != body_bytes:
-        raise Corrupt("the message of a frame body gives another length than the frame has")
 
     batch = message + header_at
     batch += _U32.unpack_from(data, batch)[0]
@@ -169,37 +216,32 @@ def _check(data: memoryview, shape: BodyShape, rows: int, codec: int) -> None:
     size, _, rows_at, nodes_at, buffers_at = _BATCH_VTABLE.unpack_from(data, vtable)
     if size < _BATCH_VTABLE.size or not (rows_at and nodes_at and buffers_at):
         raise Corrupt("the record batch of a frame body lacks a field")
-    rows_found = _I64.unpack_from(data, batch + rows_at)[0]
-    if rows_found != rows:
-        raise Corrupt(f"a frame body holds {rows_found} rows, its header says {rows}")
-
-    at = batch + nodes_at
-    node_count, *nodes = shape.nodes.unpack_from(data, at + _U32.unpack_from(data, at)[0])
-    at = batch + buffers_at
-    buffer_count, *buffers = shape.buffers.unpack_from(data, at + _U32.unpack_from(data, at)[0])
+    nodes_at += batch + _U32.unpack_from(data, batch + nodes_at)[0]
+    buffers_at += batch + _U32.unpack_from(data, batch + buffers_at)[0]
+    node_count, *nodes = shape.nodes.unpack_from(data, nodes_at)
+    buffer_count, *buffers = shape.buffers.unpack_from(data, buffers_at)
     if node_count != shape.node_count or buffer_count != shape.buffer_count:
         raise Corrupt("a frame body has other columns than its schema")
-    for place in shape.required:
-        if nodes[place]:
-            raise Corrupt("a frame body has nulls in a column that may hold none")
 
-    offsets, lengths = buffers[::2], buffers[1::2]
-    if (
-        min(buffers) < 0
-        or sum(lengths) > body_bytes
-        or max(map(add, offsets, lengths)) > body_bytes
-    ):
-        raise Corrupt("a frame body has a buffer that lies outside of it")
-
-    compression = 0
+    codec = 0
     if size > _BATCH_VTABLE.size:
-        compression = _U16.unpack_from(data, vtable + _BATCH_VTABLE.size)[0]
-    if compression:
-        compression = _compression(data, batch + compression)
-    if compression != codec:
-        raise Corrupt("a frame body is compressed in another way than its header says")
-    if codec:
-        _check_claims(data, start, offsets, lengths)
+        place = _U16.unpack_from(data, vtable + _BATCH_VTABLE.size)[0]
+        codec = _compression(data, batch + place) if place else 0
+    numbers = MessageNumbers(
+        start,
+        _I64.unpack_from(data, message + length_at)[0],
+        _I64.unpack_from(data, batch + rows_at)[0],
+        nodes,
+        buffers,
+        codec,
+    )
+    places = MessagePlaces(
+        (message + length_at, 1),
+        (batch + rows_at, 1),
+        (nodes_at + _U32.size, 2 * node_count),
+        (buffers_at + _U32.size, 2 * buffer_count),
+    )
+    return numbers, places
 
 
 def _vtable(data: memoryview, table: int) -> int:
@@ -226,7 +268,9 @@ def _compression(data: memoryview, at: int) -> int:
     return 1 + values[0]
 
 
-def _check_claims(data: memoryview, start: int, offsets: list[int], lengths: list[int]) -> None:
+def _check_claims(
+    data: memoryview, start: int, offsets: Sequence[int], lengths: Sequence[int]
+) -> None:
     """Bound what the buffers claim to become, since Arrow allocates that before it looks."""
     total = 0
     for offset, length in zip(offsets, lengths, strict=True):
