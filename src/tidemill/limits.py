@@ -34,6 +34,7 @@ SEGMENT_BYTES_MIN = 16 * KIB
 STATE_BYTES_MAX = 64 * MIB  # the state a segment starts with
 CUTS_PER_FORK_MAX = 4_096  # past this, old segments are carried forward so that their cuts can go
 BUCKETS_OPEN_MAX = 4  # buckets whose merge stays in memory between operations
+FILES_OPEN_MAX = 16  # sealed segments whose files stay open between reads
 MERGE_BYTES_MAX = 128 * MIB  # loaded frames of one open bucket; more is sorted outside memory
 WINDOW_ROWS = 64 * KIB  # rows merged ahead of the pops that will take them
 CARRY_ROWS_MAX = 16 * KIB  # rows of a frame that a carry writes

@@ -33,6 +33,7 @@ from tidemill.files.index import Index
 from tidemill.files.journal import Journal
 from tidemill.files.lock import NAME as LOCK_NAME
 from tidemill.files.lock import OwnerLock
+from tidemill.files.open_files import OpenFiles
 from tidemill.files.operation import (
     Consume,
     MakeFork,
@@ -95,9 +96,11 @@ class Folder:
         with storage_errors("opening", path):
             self._prepare_folder()
             self._lock = OwnerLock.acquire(fs, path)
+            self._files = OpenFiles(fs)
             try:
                 self._open()
             except BaseException:
+                self._files.close()
                 self._lock.release()
                 raise
         self.committer = Committer(self._write, self._combine)
@@ -228,6 +231,7 @@ class Folder:
         self.state.epoch = epoch
         self.journal = Journal(
             self.fs,
+            self._files,
             self.path / JOURNAL_NAME,
             segment_bytes=found.segment_bytes,
             epoch=epoch,
@@ -263,6 +267,7 @@ class Folder:
         folder = self.path / JOURNAL_NAME
         recovered = Recovery(
             self.fs,
+            self._files,
             folder,
             bucket_of=self.bucket_of,
             tolerate_damage=self.options.on_corruption == "continue",

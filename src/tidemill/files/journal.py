@@ -20,6 +20,7 @@ from pathlib import Path
 from tidemill.errors import StorageFailed, TidemillError, TooLarge
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.files.draft import Draft
+from tidemill.files.open_files import OpenFiles
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded, payload_digest
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import ENTRY_BYTES, SpineEntry, pack_entries
@@ -37,6 +38,7 @@ class Journal:
     def __init__(
         self,
         fs: FileSystem,
+        files: OpenFiles,
         folder: Path,
         *,
         segment_bytes: int,
@@ -44,6 +46,7 @@ class Journal:
         describe_state: Callable[[list[int], int], bytes],
     ) -> None:
         self.fs = fs
+        self._files = files
         self.folder = folder
         self.epoch = epoch
         self.segment_bytes = segment_bytes
@@ -121,6 +124,7 @@ class Journal:
                     self.synced = max(self.synced, make_place(segment.number, segment.end))
             with storage_errors("writing the summary of", segment.path):
                 segment.write_summary(self.epoch)
+                segment.file.let_go()
                 self._drop(segment.spine_path)
                 self.fs.sync_folder(self.folder)
 
@@ -140,6 +144,7 @@ class Journal:
         """Take over what recovery found; the last segment is active again, and all of it is on disk."""
         self.segments = {segment.number: segment for segment in segments}
         active = self.active = segments[-1]
+        active.file.keep_open()
         self._allocated = active.file.size()
         self.synced = self.end
         self._open_spine(active)
@@ -192,7 +197,7 @@ class Journal:
         _check_offset(allocated)
         path = segment_path(self.folder, number)
         with storage_errors("creating", path):
-            file = self.fs.open(path, create=True)
+            file = self._files.create(path)
             try:
                 file.allocate(allocated)
                 draft = Draft(

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from tidemill.errors import Corrupt
 from tidemill.files.cut import unpack_cut
 from tidemill.files.filesystem import FileSystem
+from tidemill.files.open_files import OpenFiles
 from tidemill.files.operation import unpack_fork, unpack_quarantine, unpack_remove, unpack_retire
 from tidemill.files.record import Kind, make_place, split_place
 from tidemill.files.scan import Damage, Finding, Found, entry_of, scan
@@ -77,12 +78,14 @@ class Recovery:
     def __init__(
         self,
         fs: FileSystem,
+        files: OpenFiles,
         folder: Path,
         *,
         bucket_of: Callable[[int], int],
         tolerate_damage: bool,
     ) -> None:
         self._fs = fs
+        self._files = files
         self._folder = folder
         self._bucket_of = bucket_of
         self._tolerate_damage = tolerate_damage
@@ -104,7 +107,7 @@ class Recovery:
 
     def _open(self, number: int) -> Segment:
         path = segment_path(self._folder, number)
-        file = self._fs.open(path, write=True)
+        file = self._files.existing(path)
         segment = Segment(self._fs, self._folder, number, file, start=0, end=0)
         if segment.summary_path.name in self._names:
             try:

@@ -8,8 +8,9 @@ import numpy as np
 
 from tidemill.errors import Corrupt
 from tidemill.files import summary as summaries
-from tidemill.files.filesystem import File, FileSystem
+from tidemill.files.filesystem import FileSystem
 from tidemill.files.frame_table import ENTRY, Entries, FrameTable
+from tidemill.files.open_files import PooledFile
 from tidemill.files.summary import Summary
 
 
@@ -34,7 +35,7 @@ class Segment:
     )
 
     def __init__(
-        self, fs: FileSystem, folder: Path, number: int, file: File, *, start: int, end: int
+        self, fs: FileSystem, folder: Path, number: int, file: PooledFile, *, start: int, end: int
     ) -> None:
         self.fs = fs
         self.path = segment_path(folder, number)
