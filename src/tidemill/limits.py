@@ -29,6 +29,7 @@ SCHEMA_VERSIONS_MAX = 1_000
 NAME_LENGTH_MAX = 64
 FORKS_MAX = 10_000
 
+SHARED_FRAME_ITEM_BYTES_MAX = 64 * KIB  # a larger single item gets a frame of its own
 SEGMENT_BYTES = 64 * MIB  # what a segment is preallocated to and rolled at
 SEGMENT_BYTES_MIN = 16 * KIB
 STATE_BYTES_MAX = 64 * MIB  # the state a segment starts with

@@ -13,12 +13,21 @@ sizes      the bounds on one push
 tables     Arrow, pandas, polars as keys and payload
 literals   pairs, bytes, dicts as keys and payload
 rows       whatever a caller pushes, by the two above
+ready      what needs nothing done to it
 batch      what a queue gives back
 """
 
 from tidemill.batch.batch import Batch, Item
-from tidemill.batch.frame import EncodedBody, body_schema, decode_body, encode_body, join_body
+from tidemill.batch.frame import (
+    EncodedBody,
+    body_schema,
+    decode_body,
+    encode_body,
+    int64_array,
+    join_body,
+)
 from tidemill.batch.header import HEADER_BYTES, FrameHeader, pack_header, unpack_header
+from tidemill.batch.ready import ReadyForm, int64_values
 from tidemill.batch.rows import Rows, sorted_by_key, to_rows
 from tidemill.batch.schema import (
     DEFAULT,
@@ -36,6 +45,7 @@ __all__ = [
     "EncodedBody",
     "FrameHeader",
     "Item",
+    "ReadyForm",
     "Rows",
     "SchemaVersions",
     "body_schema",
@@ -43,6 +53,8 @@ __all__ = [
     "decode_body",
     "encode_body",
     "fingerprint",
+    "int64_array",
+    "int64_values",
     "join_body",
     "pack_header",
     "parse_schema",

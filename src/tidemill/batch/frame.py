@@ -27,6 +27,7 @@ SEQ_FIELD = pa.field("seq", pa.int64(), nullable=False)
 TIME_FIELD = pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False)
 
 _CODECS = {None: CODEC_NONE, "lz4": CODEC_LZ4, "zstd": CODEC_ZSTD}
+_INT64 = pa.int64()
 _PREFIX_BYTES = 8  # of an Arrow message: the continuation mark and the length of the metadata
 
 _read = pa.ipc.read_record_batch
@@ -163,13 +164,19 @@ def join_body(
     [{'key': 1, 'n': 5}, {'key': 2, 'n': 6}]
     """
     if seqs is not None and times is not None:
-        payload = payload.add_column(0, TIME_FIELD, _int64(times, TIME_FIELD.type))
-        payload = payload.add_column(0, SEQ_FIELD, _int64(seqs, SEQ_FIELD.type))
-    return payload.add_column(0, KEY_FIELD, _int64(keys, KEY_FIELD.type))
+        payload = payload.add_column(0, TIME_FIELD, int64_array(times, TIME_FIELD.type))
+        payload = payload.add_column(0, SEQ_FIELD, int64_array(seqs, SEQ_FIELD.type))
+    return payload.add_column(0, KEY_FIELD, int64_array(keys, KEY_FIELD.type))
 
 
-def _int64(values: np.ndarray | pa.Array, kind: pa.DataType) -> pa.Array:
-    """Eight-byte integers as an array of `kind`, without a copy."""
+def int64_array(values: np.ndarray | pa.Array, kind: pa.DataType = _INT64) -> pa.Array:
+    """Eight-byte integers as an array of `kind`, without a copy.
+
+    `pyarrow.array` would do, but it imports pandas wherever it is installed.
+
+    >>> int64_array(np.array([1, 2])).to_pylist()
+    [1, 2]
+    """
     if isinstance(values, pa.Array):
         return values if values.type == kind else values.view(kind)
     values = np.ascontiguousarray(values, np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidemill.batch import encode_body, join_body
+from tidemill.batch import encode_body, int64_array, join_body
 from tidemill.files.cursor import Cursor
 from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entry
@@ -150,13 +150,13 @@ class _Carrier:
         times = np.concatenate([run.times_of(0, len(run.keys))[mask] for run, mask in rows])
         payload = pa.concat_batches(
             [
-                run.payload if mask.all() else run.payload.filter(pa.array(mask))
+                run.payload if mask.all() else run.payload.take(int64_array(np.flatnonzero(mask)))
                 for run, mask in rows
             ]
         )
         order = sort_order(keys, seqs)
         keys, seqs, times = keys[order], seqs[order], times[order]
-        body = join_body(keys, payload.take(pa.array(order)), seqs=seqs, times=times)
+        body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times)
         mark = self._folder.settings.versions.newest_fingerprint
         row_bytes = body.nbytes // len(keys) + 1
         step = max(min(CARRY_ROWS_MAX, CARRY_BYTES // row_bytes), 1)

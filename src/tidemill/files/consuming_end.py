@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -58,7 +59,7 @@ class ConsumingEnd:
 
         selection = self._waiting(attempt, key_max, wait_s)
         if selection.parts:
-            self._core.maintenance.after_take(len(selection.batch), len(self))
+            self._after_take(len(selection.batch))
         return selection.batch
 
     def peek(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
@@ -113,7 +114,7 @@ class ConsumingEnd:
             return rows
 
         deleted = self._tolerating(attempt)
-        self._core.maintenance.after_take(deleted, len(self))
+        self._after_take(deleted)
         return deleted
 
     def clear(self) -> int:
@@ -134,7 +135,7 @@ class ConsumingEnd:
                 rows, arrived = self._cursor.fork.live, folder.state.arrived
             if rows:
                 self._cut(cover_all(0, arrived), rows)
-        self._core.maintenance.after_take(rows, 0)
+        self._after_take(rows)
         return rows
 
     def fork(self, name: str) -> Fork:
@@ -193,8 +194,9 @@ class ConsumingEnd:
             if callable(key_max):
                 left_s = min(left_s, self._due_in_s(limit))
             with folder.guard:
-                if folder.state.arrived == selection.arrived and not folder.is_closed:
-                    folder.clock.wait(folder.guard, left_s)
+                is_stale = folder.state.arrived != selection.arrived
+                if not (is_stale or folder.is_closed or self._cursor.is_removed):
+                    folder.clock.wait(folder.guard, min(left_s, threading.TIMEOUT_MAX))
 
     def _due_in_s(self, now_ns: int) -> float:
         """How long until the next item is due, if keys are a time in nanoseconds."""
@@ -232,6 +234,11 @@ class ConsumingEnd:
         folder = self._core.folder
         folder.commit(Consume(self._cursor.fork.id, cut, rows, sync=folder.options.syncs_takes))
 
+    def _after_take(self, rows: int) -> None:
+        # Not by len(), which raises once the queue is closed; what was taken must reach the caller.
+        fork = self._cursor.fork
+        self._core.maintenance.after_take(fork.id, rows, fork.live)
+
     def _check(self) -> None:
         self._core.folder.check_open()
         if self._cursor.is_removed:
@@ -256,6 +263,7 @@ class Read:
         self._wait_s = wait_s
         self._selection: Selection | None = None
         self._pushed: list[PreparedFrame] = []
+        self._pushed_bytes = 0
         self._is_kept = False
 
     @property
@@ -272,9 +280,11 @@ class Read:
         """
         if self._selection is None:
             raise Closed("a read takes items only inside its `with` block")
-        frames, rows = self._end._core.prepare(data, key)
-        self._pushed += frames
-        return rows
+        preparation = self._end._core.folder.preparation
+        body = preparation.body(data, key)
+        if body.num_rows:
+            self._pushed += preparation.frames(body)
+        return int(body.num_rows)
 
     def keep(self) -> None:
         """Pop nothing when the block is left."""
@@ -286,12 +296,14 @@ class Read:
         def attempt(limit: int) -> Selection:
             end._check_not_reading()
             selection = cursor.select(self._rows, limit)
-            if selection.parts or self._wait_s is None:
-                cursor.is_reading = True
+            # A read that found nothing has nothing to protect, and others may come before it ends.
+            cursor.is_reading = bool(selection.parts)
             return selection
 
+        if self._selection is not None:
+            raise ReadInProgress("this read is open already; leave its block first")
+        self._pushed, self._pushed_bytes, self._is_kept = [], 0, False
         self._selection = end._waiting(attempt, self._key_max, self._wait_s)
-        cursor.is_reading = True
         return self
 
     def __exit__(
@@ -308,16 +320,19 @@ class Read:
         try:
             if kind is not None:
                 return
+            if frames:
+                end._core.make_room(self._pushed_bytes)
             if selection.parts and not self._is_kept:
                 end._tolerating(lambda: end._consume(selection, frames))
-                end._core.maintenance.after_take(len(selection.batch), len(end))
+                end._after_take(len(selection.batch))
             elif frames:
                 end._check()
                 folder = end._core.folder
                 folder.commit(Push(sync=folder.options.syncs_pushes, frames=frames))
                 end._core.maintenance.after_push()
         finally:
-            end._cursor.is_reading = False
+            if selection.parts:
+                end._cursor.is_reading = False
 
 
 def _rows(n: int) -> int:
@@ -341,4 +356,4 @@ def _limit(key_max: KeyMax) -> int:
 def _seconds(wait_s: float) -> float:
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
         raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {wait_s!r}")
-    return float(wait_s)
+    return float(min(wait_s, threading.TIMEOUT_MAX))

@@ -21,6 +21,8 @@ Frames carried forward hold only rows that were not covered then, so older cuts 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -86,55 +88,78 @@ def unpack_cut(payload: bytes | memoryview, place: int) -> tuple[int, Cut, int]:
 
 
 class Cuts:
-    """All the cuts of one fork that still matter."""
+    """All the cuts of one fork that still matter.
 
-    __slots__ = ("_deletes", "_takes")
+    Invariant: along `_takes`, place and `arrived` grow and (high, seq) falls, so that the takes that
+    touch a frame lie next to each other and are found by bisection, however many there are.
+    """
+
+    __slots__ = ("_columns", "_others", "_takes")
 
     def __init__(self, cuts: tuple[Cut, ...] = ()) -> None:
         self._takes: list[Cut] = []
-        self._deletes: list[Cut] = []
+        self._others: list[Cut] = []  # deletes
+        self._columns: NDArray[np.int64] | None = None  # of the takes, until they change
         for cut in sorted(cuts):
             self.add(cut)
 
     def __len__(self) -> int:
-        return len(self._takes) + len(self._deletes)
+        return len(self._takes) + len(self._others)
 
     def copy(self) -> Cuts:
         twin = Cuts()
         twin._takes = self._takes.copy()
-        twin._deletes = self._deletes.copy()
+        twin._others = self._others.copy()
         return twin
 
     def all(self) -> list[Cut]:
-        return sorted(self._takes + self._deletes)
+        return sorted(self._takes + self._others)
 
     def add(self, cut: Cut) -> None:
-        if self._deletes:
-            self._deletes = [old for old in self._deletes if not cut.covers_cut(old)]
-        if not cut.is_take:
-            self._deletes.append(cut)
-            return
+        """Note a cut; it was made after all the others."""
+        if self._others:
+            self._others = [old for old in self._others if not cut.covers_cut(old)]
         takes = self._takes
+        if not cut.is_take or (takes and cut.arrived < takes[-1].arrived):
+            self._others.append(cut)
+            return
         while takes and cut.covers_cut(takes[-1]):
             takes.pop()
         takes.append(cut)
+        self._columns = None
 
     def replace_by(self, cut: Cut) -> None:
         """Let one cut stand for all: the fork is empty."""
         self._takes = [cut]
-        self._deletes = []
+        self._others = []
+        self._columns = None
 
     def keep_if(self, needed: list[bool]) -> None:
         """Drop the cuts of `all()` that no frame needs any more."""
-        kept = [cut for cut, wanted in zip(self.all(), needed, strict=True) if wanted]
-        self._takes = [cut for cut in kept if cut.is_take]
-        self._deletes = [cut for cut in kept if not cut.is_take]
+        kept = {cut for cut, wanted in zip(self.all(), needed, strict=True) if wanted}
+        self._takes = [cut for cut in self._takes if cut in kept]
+        self._others = [cut for cut in self._others if cut in kept]
+        self._columns = None
 
     def covered(self, frames: FrameList) -> NDArray[np.bool_]:
-        """Which frames one cut alone covers. Takes are closed downwards, so a frame that was popped has such a cut."""
+        """Which frames one cut alone covers. Takes are closed downwards, so a frame that was popped
+        has such a cut.
+        """
         rows, places = frames.rows, frames.places
         covered = np.zeros(len(frames), np.bool_)
-        for cut in self._takes + self._deletes:
+        if self._takes and len(frames):
+            # Of the takes that came late enough for a frame, the first one reaches the furthest.
+            place, arrived, high, seq = self._take_columns()
+            first = np.maximum(
+                arrived.searchsorted(rows["seq_max"], "left"), place.searchsorted(places, "right")
+            )
+            found = first < len(place)
+            first = np.minimum(first, len(place) - 1)
+            covered = found & (
+                (rows["key_max"] < high[first])
+                | ((rows["key_max"] == high[first]) & (rows["seq_max"] <= seq[first]))
+            )
+        for cut in self._others:
             below = (rows["key_max"] < cut.high) | (
                 (rows["key_max"] == cut.high) & (rows["seq_max"] <= cut.seq)
             )
@@ -148,10 +173,32 @@ class Cuts:
 
     def touching(self, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> list[Cut]:
         """The cuts that may cover rows of the box."""
-        found = [cut for cut in self._takes if cut.touches_box(place, keys, seqs)]
-        if self._deletes:
-            found += [cut for cut in self._deletes if cut.touches_box(place, keys, seqs)]
+        least = keys[0], seqs[0]
+        found = []
+        for take in islice(self._takes, self._first_take(place, seqs[0]), None):
+            if (take.high, take.seq) < least:
+                break
+            found.append(take)
+        if self._others:
+            found += [cut for cut in self._others if cut.touches_box(place, keys, seqs)]
         return found
+
+    def _first_take(self, place: int, seq: int) -> int:
+        """The index of the first take that came behind `place` and after `seq` arrived."""
+        takes = self._takes
+        if len(takes) < 2:
+            return 0 if takes and takes[0].place > place and takes[0].arrived >= seq else len(takes)
+        return max(
+            bisect_left(takes, seq, key=lambda take: take.arrived),
+            bisect_right(takes, place, key=lambda take: take.place),
+        )
+
+    def _take_columns(self) -> NDArray[np.int64]:
+        """Places, `arrived`s, highs and seqs of the takes."""
+        if self._columns is None:
+            columns = [(take.place, take.arrived, take.high, take.seq) for take in self._takes]
+            self._columns = np.array(columns, np.int64).T.copy()
+        return self._columns
 
 
 def cover_all(place: int, arrived: int) -> Cut:

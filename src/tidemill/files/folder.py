@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
-from tidemill.batch import DEFAULT, SchemaVersions, encode_body, join_body, sorted_by_key
+from tidemill.batch import DEFAULT, SchemaVersions
 from tidemill.clock import Clock
 from tidemill.errors import Closed, Corrupt, NotAQueue
-from tidemill.files.bucket import BucketFunction, Keys, choose, split
+from tidemill.files.bucket import BucketFunction, choose
 from tidemill.files.committer import Committer
 from tidemill.files.cursor import Cursor
 from tidemill.files.filesystem import FileSystem
@@ -38,13 +37,11 @@ from tidemill.files.operation import (
     Consume,
     MakeFork,
     Operation,
-    PreparedFrame,
-    PushOne,
-    PushTogether,
     Quarantine,
     RemoveFork,
     Retire,
 )
+from tidemill.files.preparation import Preparation
 from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
 from tidemill.files.recovery import Recovered, Recovery
 from tidemill.files.settings import Settings, read_settings, write_settings
@@ -93,6 +90,9 @@ class Folder:
         self.pid = os.getpid()
         self.is_closed = False
         self.guard = threading.Condition()
+        # What can be refused without looking at the folder is refused before anything is made.
+        choose(None, options.bucket)
+        SchemaVersions([self._given_schema()])
         with storage_errors("opening", path):
             self._prepare_folder()
             self._lock = OwnerLock.acquire(fs, path)
@@ -103,7 +103,8 @@ class Folder:
                 self._files.close()
                 self._lock.release()
                 raise
-        self.committer = Committer(self._write, self._combine)
+        self.preparation = Preparation(self.settings.versions, self.bucket, clock)
+        self.committer = Committer(self._write, self.preparation.together)
         self.cursors: dict[int, Cursor] = {}
         for fork in self.state.forks:
             self._add_cursor(fork)
@@ -113,31 +114,10 @@ class Folder:
         self.check_open()
         self.committer.commit(operation)
 
-    def prepare(self, keys: Keys, payload: pa.RecordBatch) -> list[PreparedFrame]:
-        """Rows as frames: sorted by key, split at bucket boundaries, encoded."""
-        keys, payload = sorted_by_key(keys, payload)
-        mark = self.settings.versions.newest_fingerprint
-        body = join_body(keys, payload)
-        parts = split(keys, self.bucket)
-        if len(parts) == 1:
-            bucket = parts[0][0]
-            return [PreparedFrame(bucket, encode_body(body), int(keys[0]), int(keys[-1]), mark)]
-        return [
-            PreparedFrame(
-                bucket,
-                encode_body(body.slice(start, stop - start)),
-                int(keys[start]),
-                int(keys[stop - 1]),
-                mark,
-            )
-            for bucket, start, stop in parts
-        ]
-
     def sync(self) -> None:
         """Make everything written so far last."""
-        self.check_open()
-        self.journal.sync()
-        self.journal.note_sync()
+        # As an operation without records, so that nobody writes while the disk is asked.
+        self.commit(Operation(sync=True))
 
     def check_open(self) -> None:
         """Raise if this handle may not be used."""
@@ -153,23 +133,38 @@ class Folder:
     def all_cursors(self) -> Iterator[list[Cursor]]:
         """Hold every fork still: no choice and no take happens meanwhile. Pushes go on."""
         with ExitStack() as held:
-            with self.guard:
-                cursors = [self.cursors[fork] for fork in sorted(self.cursors)]
-            for cursor in cursors:
-                held.enter_context(cursor.lock)
-            yield [cursor for cursor in cursors if not cursor.is_removed]
+            cursors: dict[int, Cursor] = {}
+            while True:
+                with self.guard:
+                    fresh = sorted(self.cursors.keys() - cursors.keys())
+                    cursors.update({fork: self.cursors[fork] for fork in fresh})
+                # A fork may be made of one that is not held yet; once all are, none can.
+                if not fresh:
+                    break
+                for fork in fresh:
+                    held.enter_context(cursors[fork].lock)
+            yield [cursor for cursor in cursors.values() if not cursor.is_removed]
 
     def close(self) -> None:
         """Sync, and let the folder go. A handle inherited through os.fork() is merely forgotten."""
-        if self.is_closed or os.getpid() != self.pid:
+        if os.getpid() != self.pid:
             return
         with self.guard:
+            if self.is_closed:
+                return
             self.is_closed = True
             self.guard.notify_all()
-        try:
-            self.journal.close(clean=self.journal.failure is None)
-        finally:
-            self._lock.release()
+        # Whoever is reading or writing ends first, or files would be closed under their hands.
+        with self.all_cursors():
+            try:
+                self.committer.commit(Operation(sync=False))
+            except Closed:
+                pass  # As it should be: those that are under way are done, and none follow.
+            try:
+                self.journal.close(clean=self.journal.failure is None)
+            finally:
+                self._files.close()
+                self._lock.release()
 
     @property
     def payload_schema(self) -> pa.Schema:
@@ -269,7 +264,7 @@ class Folder:
             self.fs,
             self._files,
             folder,
-            bucket_of=self.bucket_of,
+            bucket_of=self.bucket.of,
             tolerate_damage=self.options.on_corruption == "continue",
         ).run()
         if recovered is None and not is_new:
@@ -293,10 +288,6 @@ class Folder:
     def _given_schema(self) -> pa.Schema:
         return DEFAULT if self.options.schema is None else self.options.schema
 
-    def bucket_of(self, key: int) -> int:
-        """The bucket of one key."""
-        return int(self.bucket(np.array([key], np.int64))[0])
-
     def _add_cursor(self, fork_id: int) -> Cursor:
         cursor = Cursor(
             self.state.forks[fork_id],
@@ -310,17 +301,9 @@ class Folder:
         self.cursors[fork_id] = cursor
         return cursor
 
-    def _combine(self, members: list[PushOne]) -> PushTogether:
-        """Several single pushes as one operation."""
-        keys = np.array([member.key for member in members], np.int64)
-        payload = pa.concat_batches([member.payload for member in members])
-        frames = self.prepare(keys, payload)
-        ranks = np.empty(len(members), np.int64)
-        ranks[np.argsort(keys, kind="stable")] = np.arange(len(members))
-        return PushTogether(members, frames, ranks)
-
     def _write(self, operations: Sequence[Operation]) -> None:
         """Write and apply a group of operations. One thread at a time."""
+        self.check_open()
         state = self.state
         draft = self.journal.begin(
             sum([one.total_bytes for one in operations]),
@@ -330,7 +313,7 @@ class Folder:
         ends = []
         for operation in operations:
             operation.draft(draft)
-            ends.append(draft.records[-1][0])
+            ends.append(draft.records[-1][0] if draft.records else draft.place)
         self.journal.append(draft, sync=any([one.sync for one in operations]))
         with self.guard:
             state.time_us = draft.time_us

@@ -39,7 +39,7 @@ class Fork(ConsumingEnd):
             self._check()
             self._check_not_reading()
             self._core.folder.commit(RemoveFork(self._cursor.fork.id))
-        self._core.maintenance.after_take(0, 0)
+        self._core.maintenance.after_remove(self._cursor.fork.id)
 
     def __repr__(self) -> str:
         state = "removed" if self._cursor.is_removed else f"{self._cursor.fork.live} items"

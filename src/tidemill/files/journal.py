@@ -201,7 +201,11 @@ class Journal:
             try:
                 file.allocate(allocated)
                 draft = Draft(
-                    make_place(number, 0), synced=self.synced, epoch=self.epoch, next_seq=0, time_us=0
+                    make_place(number, 0),
+                    synced=self.synced,
+                    epoch=self.epoch,
+                    next_seq=0,
+                    time_us=0,
                 )
                 for commit in (False, True):
                     draft.add(Kind.STATE, (state,), len(state), check, commit=commit)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from pathlib import Path
 
 from tidemill.errors import Locked
 from tidemill.files.filesystem import File, FileSystem
 
 NAME = "lock"
+
+_held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
 
 class OwnerLock:
@@ -22,6 +25,7 @@ class OwnerLock:
     def __init__(self, file: File, epoch: int) -> None:
         self._file = file
         self.last_epoch = epoch  # of the owner before
+        _held.add(self)
 
     @classmethod
     def acquire(cls, fs: FileSystem, folder: Path) -> OwnerLock:
@@ -48,7 +52,17 @@ class OwnerLock:
         self._file.pwrite([data], 0)
 
     def release(self) -> None:
+        _held.discard(self)
         self._file.close()
+
+
+def _forget_inherited() -> None:
+    """A child of os.fork() shares the lock, and would hold it after its parent let go or died."""
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)
 
 
 def _read(file: File) -> tuple[int | None, int]:

@@ -17,7 +17,7 @@ import threading
 from typing import NamedTuple
 
 from tidemill.errors import Closed, Corrupt, TidemillError
-from tidemill.files.carry import carry, retire_dead
+from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
 from tidemill.limits import CUTS_PER_FORK_MAX, TINY_FRAME_BYTES, TINY_FRAMES_MIN
 
@@ -33,7 +33,8 @@ class SegmentFacts(NamedTuple):
     data_bytes: int
     frames: int
     buckets: int
-    alive: float  # the part of its items that some fork may need, by whole frames
+    items: int
+    alive: int  # of its items, how many the fork with the most to do may need, by whole frames
 
 
 def choose_rewrites(
@@ -56,7 +57,8 @@ def choose_rewrites(
     if rest and cuts_most > CUTS_PER_FORK_MAX:
         chosen.append(rest.pop(0).number)
     if rest and total_bytes > 2 * live_bytes + 3 * segment_bytes:
-        chosen.append(min(rest, key=lambda facts: (round(facts.alive, 1), facts.number)).number)
+        emptiest = min(rest, key=lambda one: (round(one.alive / one.items, 1), one.number))
+        chosen.append(emptiest.number)
     return chosen[:_REWRITES_PER_ROUND]
 
 
@@ -70,7 +72,9 @@ class Maintenance:
         self._wakeup = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen_active = folder.journal.active.number
+        self._rows_per_round = 0
         self._rows_until_due = 0
+        self._drained_at: dict[int, int] = {}  # fork → active segment when it had consumed all
         self._stuck: set[int] = set()  # segments with damage: left as they are
         self._is_stopped = False
 
@@ -79,22 +83,36 @@ class Maintenance:
         if self._folder.journal.active.number != self._seen_active:
             self._due()
 
-    def after_take(self, rows: int, left: int) -> None:
-        """Called after items were consumed; a round is due when a segment's worth of them was, or all."""
+    def after_take(self, fork: int, rows: int, left: int) -> None:
+        """Called after items were consumed; a round is due when a segment's worth of them was, or
+        when a fork has consumed all: once for each segment, for another fork may hold the rest.
+        """
+        journal = self._folder.journal
         self._rows_until_due -= rows
-        if self._folder.journal.active.number != self._seen_active or (
-            len(self._folder.journal.segments) > 1 and (not left or self._rows_until_due <= 0)
+        is_drained = not left and self._drained_at.get(fork) != journal.active.number
+        if journal.active.number != self._seen_active or (
+            len(journal.segments) > 1 and (is_drained or self._rows_until_due <= 0)
         ):
+            if is_drained:
+                self._drained_at[fork] = journal.active.number
+            self._due()
+
+    def after_remove(self, fork: int) -> None:
+        """Called after a fork is gone; what only it needed can go as well."""
+        self._drained_at.pop(fork, None)
+        if len(self._folder.journal.segments) > 1:
             self._due()
 
     def run_round(self) -> None:
         """Do now what is due."""
         with self._round_lock:
+            if self._is_stopped:
+                return
             folder = self._folder
             self._seen_active = folder.journal.active.number
             folder.journal.finish_seals()
             facts = self._retire_dead()
-            self._rows_until_due = self._rows_per_segment()
+            self._rows_per_round = self._rows_until_due = _rows_per_round(facts)
             for number in self._choose(facts):
                 try:
                     carry(folder, number)
@@ -103,20 +121,29 @@ class Maintenance:
                     logger.error("segment %d cannot be rewritten: %s", number, damage)
                     self._stuck.add(number)
 
+    def drop_oldest(self) -> None:
+        """Give up what is left in the oldest segment, if one is sealed."""
+        with self._round_lock:
+            segments = sorted(self._folder.journal.segments)
+            if not self._is_stopped and len(segments) > 1:
+                drop(self._folder, segments[0])
+
     def stop(self) -> None:
-        """End the thread after the round it is in."""
+        """End the thread after the round it is in; no round follows."""
         self._is_stopped = True
         self._wakeup.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+        with self._round_lock:
+            pass
 
     def _due(self) -> None:
         if not self._in_background:
-            self.run_round()
+            self._try_round()
             return
         self._seen_active = self._folder.journal.active.number
-        self._rows_until_due = self._rows_per_segment()
+        self._rows_until_due = self._rows_per_round
         with self._folder.guard:
             if self._thread is None and not self._is_stopped:
                 self._thread = threading.Thread(
@@ -129,33 +156,41 @@ class Maintenance:
         while True:
             self._wakeup.wait()
             self._wakeup.clear()
-            if self._is_stopped:
+            if self._is_stopped or not self._try_round():
                 return
-            try:
-                self.run_round()
-            except Closed:
-                return
-            except TidemillError as error:
-                logger.error("maintenance of %s failed: %s", self._folder.path, error)
-                if self._folder.journal.failure is not None:
-                    return
+
+    def _try_round(self) -> bool:
+        """Run a round; False if there will be no others. The call that made it due has succeeded by
+        now, and must not fail over it: its items were handed out, or are safe.
+        """
+        try:
+            self.run_round()
+        except Closed:
+            return False
+        except TidemillError as error:
+            logger.error("maintenance of %s failed: %s", self._folder.path, error)
+            return self._folder.journal.failure is None
+        return True
 
     def _retire_dead(self) -> list[SegmentFacts]:
         """Remove the segments that no fork needs; returns what is known of the others."""
         folder = self._folder
         dead: list[int] = []
         alive: list[SegmentFacts] = []
-        with folder.guard:
-            cursors = list(folder.cursors.values())
-            for number, segment in list(folder.journal.segments.items())[:-1]:
+        for number, segment in list(folder.journal.segments.items())[:-1]:
+            # The guard is let go between segments, so that nobody waits for all of them.
+            with folder.guard:
                 frames = folder.index.frames_of_segment(number)
-                most = max(int(cursor.live_frames(frames).rows["rows"].sum()) for cursor in cursors)
-                if not most:
-                    dead.append(number)
-                    continue
-                buckets = 0 if segment.directory is None else len(segment.directory)
-                items = int(frames.rows["rows"].sum())
-                alive.append(SegmentFacts(number, segment.end, len(frames), buckets, most / items))
+                most = max(
+                    int(cursor.live_frames(frames).rows["rows"].sum())
+                    for cursor in folder.cursors.values()
+                )
+            if not most:
+                dead.append(number)
+                continue
+            buckets = 0 if segment.directory is None else len(segment.directory)
+            items = int(frames.rows["rows"].sum())
+            alive.append(SegmentFacts(number, segment.end, len(frames), buckets, items, most))
         if dead:
             retire_dead(folder, dead)
         return alive
@@ -164,9 +199,7 @@ class Maintenance:
         folder = self._folder
         with folder.guard:
             forks = list(folder.state.forks.values())
-            items = sum(
-                int(folder.index.frames_of_segment(one.number).rows["rows"].sum()) for one in facts
-            )
+            items = sum(one.items for one in facts)
             item_bytes = sum(one.data_bytes for one in facts) / items if items else 0.0
             live_bytes = int(item_bytes * sum(fork.live for fork in forks))
             total_bytes = folder.journal.bytes
@@ -179,6 +212,9 @@ class Maintenance:
             cuts_most=cuts_most,
         )
 
-    def _rows_per_segment(self) -> int:
-        folder = self._folder
-        return max(folder.state.next_seq // len(folder.journal.segments) // 4, 1)
+
+def _rows_per_round(facts: list[SegmentFacts]) -> int:
+    """After how many consumed items it is worth another look: half of what a segment holds."""
+    if not facts:
+        return 0
+    return max(sum(one.items for one in facts) // len(facts) // 2, 1)

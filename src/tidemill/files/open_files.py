@@ -1,9 +1,9 @@
 """The files of segments, few of them open at a time, whatever the size of the queue.
 
-    kept    being written, or not known to be on disk: stays open, so that no sync error is missed
-    idle    opened again when it is next read; the ones not read for the longest are closed first
-    in use  some thread reads it: closed only when the last one is done, or the number of the
-            handle could mean another file by then
+kept    being written, or not known to be on disk: stays open, so that no sync error is missed
+idle    opened again when it is next read; the ones not read for the longest are closed first
+in use  some thread reads it: closed only when the last one is done, or the number of the
+        handle could mean another file by then
 """
 
 from __future__ import annotations

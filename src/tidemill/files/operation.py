@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from tidemill.batch.frame import EncodedBody
 from tidemill.batch.header import HEADER_BYTES, pack_header
@@ -156,14 +155,12 @@ class PushOne(Operation):
     their numbers stay together.
     """
 
-    __slots__ = ("key", "payload", "seq", "time_us")
+    __slots__ = ("body", "seq")
 
-    def __init__(self, key: int, payload: Any, *, sync: bool) -> None:
+    def __init__(self, body: pa.RecordBatch, *, sync: bool) -> None:
         super().__init__(sync=sync)
-        self.key = key
-        self.payload = payload
+        self.body = body
         self.seq = 0
-        self.time_us = 0
 
 
 class PushTogether(Operation):
@@ -175,7 +172,7 @@ class PushTogether(Operation):
         self,
         members: list[PushOne],
         frames: Sequence[PreparedFrame],
-        ranks: NDArray[np.int64],
+        ranks: list[int],
     ) -> None:
         super().__init__(sync=any(member.sync for member in members), frames=frames)
         self.members = members
@@ -184,7 +181,7 @@ class PushTogether(Operation):
     def apply(self, state: State, end: int) -> None:
         super().apply(state, end)
         first = self.entries[0].seq_min
-        for member, rank in zip(self.members, self.ranks.tolist(), strict=True):
+        for member, rank in zip(self.members, self.ranks, strict=True):
             member.seq = first + rank
 
 

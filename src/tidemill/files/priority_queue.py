@@ -6,26 +6,27 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import pyarrow as pa
 
-from tidemill.batch import to_rows
 from tidemill.clock import Clock, SystemClock
-from tidemill.errors import InvalidInput, QueueFull
+from tidemill.errors import InvalidInput
 from tidemill.files.bucket import BucketFunction
-from tidemill.files.carry import drop
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder import CorruptionMode, Folder, FolderOptions, SyncMode
 from tidemill.files.maintenance import Maintenance
 from tidemill.files.operation import Push, PushOne
-from tidemill.files.queue_core import QueueCore
+from tidemill.files.queue_core import QueueCore, WhenFull
 from tidemill.files.receipt import Receipt
 from tidemill.files.state import ROOT
-from tidemill.limits import BUCKETS_OPEN_MAX, BYTES_MAX_LEAST, SEGMENT_BYTES, SEGMENT_BYTES_MIN
-
-WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
+from tidemill.limits import (
+    BUCKETS_OPEN_MAX,
+    BYTES_MAX_LEAST,
+    SEGMENT_BYTES,
+    SEGMENT_BYTES_MIN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,13 @@ class PriorityQueue(ConsumingEnd):
         clock: Clock | None = None,  # what time it is; for tests
         maintain_in_background: bool = True,  # False: within the calls that make it due
         segment_bytes: int
-        | None = None,  # for a new folder; None: 64 MiB, less with a small bytes_max
+        | None = None,  # of a new folder; None: 64 MiB, less for a small bytes_max
     ) -> None:
-        _check_options(sync, on_corruption, buckets_open_max, bytes_max, when_full)
+        _check_options(sync, on_corruption, when_full)
+        _check_number("buckets_open_max", buckets_open_max, 0)
+        _check_number("bytes_max", bytes_max, BYTES_MAX_LEAST)
+        _check_number("segment_bytes", segment_bytes, 1)
+        _check_room(_segment_bytes(segment_bytes, bytes_max), bytes_max)
         if schema is not None and not isinstance(schema, pa.Schema):
             raise InvalidInput(f"schema is a pyarrow.Schema, not a {type(schema).__name__}")
         options = FolderOptions(
@@ -92,14 +97,23 @@ class PriorityQueue(ConsumingEnd):
             segment_bytes=_segment_bytes(segment_bytes, bytes_max),
         )
         folder = Folder(
-            file_system or LocalFileSystem(), clock or SystemClock(), Path(os.fspath(path)), options
+            file_system or LocalFileSystem(), clock or SystemClock(), _path(path), options
         )
-        maintenance = Maintenance(folder, in_background=maintain_in_background)
-        super().__init__(QueueCore(folder, maintenance), folder.cursors[ROOT])
+        core = QueueCore(
+            folder,
+            Maintenance(folder, in_background=maintain_in_background),
+            bytes_max=bytes_max,
+            when_full=when_full,
+        )
+        super().__init__(core, folder.cursors[ROOT])
         self._bytes_max = bytes_max
-        self._when_full = when_full
-        if folder.damages:
-            self._core.set_aside(folder.damages)
+        try:
+            _check_room(folder.journal.segment_bytes, bytes_max)
+            if folder.damages:
+                core.set_aside(folder.damages)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def path(self) -> Path:
@@ -125,21 +139,19 @@ class PriorityQueue(ConsumingEnd):
         self._check()
         folder = self._core.folder
         sync = folder.options.syncs_pushes
-        rows = to_rows(data, schema=folder.payload_schema, key=key)
-        count = len(rows)
+        body = folder.preparation.body(data, key)
+        count = body.num_rows
         durability: Literal["buffered", "synced"] = "synced" if sync else "buffered"
         if count == 0:
             return Receipt(folder.state.next_seq, folder.state.arrived, 0, durability)
         if self._bytes_max is not None:
-            self._make_room(rows.payload.nbytes)
-        if count == 1:
-            number = folder.clock.time_ns() if rows.keys is None else int(rows.keys[0])
-            one = PushOne(number, rows.payload, sync=sync)
+            self._core.make_room(body.nbytes)
+        if count == 1 and folder.preparation.may_share(body):
+            one = PushOne(body, sync=sync)
             folder.commit(one)
             first = last = one.seq
         else:
-            keys = self._core.keys_of(rows)
-            push = Push(sync=sync, frames=folder.prepare(keys, rows.payload))
+            push = Push(sync=sync, frames=folder.preparation.frames(body))
             folder.commit(push)
             first, last = push.seqs
         self._core.maintenance.after_push()
@@ -200,8 +212,9 @@ class PriorityQueue(ConsumingEnd):
         >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
         >>> queue.close()
         """
-        self._core.maintenance.stop()
-        self._core.folder.close()
+        if os.getpid() == self._core.folder.pid:
+            self._core.maintenance.stop()
+            self._core.folder.close()
 
     def __enter__(self) -> PriorityQueue:
         return self
@@ -219,39 +232,8 @@ class PriorityQueue(ConsumingEnd):
         state = "closed" if folder.is_closed else f"{self._cursor.fork.live} items"
         return f"<PriorityQueue {str(folder.path)!r}, {state}>"
 
-    def _make_room(self, data_bytes: int) -> None:
-        """Free disk, or refuse, so that the folder stays below bytes_max."""
-        folder = self._core.folder
-        journal = folder.journal
-        bytes_max = self._bytes_max or 0
-        needed = data_bytes + data_bytes // 8 + 4096
-        for attempt in range(len(journal.segments) + 2):
-            room = journal.segment_bytes - journal.active.end
-            grown = journal.bytes + (0 if needed <= room else max(journal.segment_bytes, needed))
-            # A rewrite needs a segment of its own before it can give one back.
-            if grown + journal.segment_bytes <= bytes_max:
-                return
-            if attempt == 0:
-                self._core.maintenance.run_round()
-            elif self._when_full == "drop_oldest" and len(journal.segments) > 1:
-                with folder.guard:
-                    oldest = min(journal.segments)
-                drop(folder, oldest)
-            else:
-                break
-        raise QueueFull(
-            f"{folder.path} holds {journal.bytes} bytes of the {bytes_max} allowed; pop or delete "
-            "items, or raise bytes_max"
-        )
 
-
-def _check_options(
-    sync: object,
-    on_corruption: object,
-    buckets_open_max: object,
-    bytes_max: object,
-    when_full: object,
-) -> None:
+def _check_options(sync: object, on_corruption: object, when_full: object) -> None:
     for name, value, allowed in (
         ("sync", sync, ("none", "data", "index", "full")),
         ("on_corruption", on_corruption, ("abort", "continue")),
@@ -259,13 +241,25 @@ def _check_options(
     ):
         if value not in allowed:
             raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value!r}")
-    for name, value, least in (
-        ("buckets_open_max", buckets_open_max, 0),
-        ("bytes_max", bytes_max, BYTES_MAX_LEAST),
-    ):
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if value is not None and (not is_whole or value < least):  # type: ignore[operator]
-            raise InvalidInput(f"{name} is a whole number from {least} on, not {value!r}")
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and (not is_whole or value < least):  # type: ignore[operator]
+        raise InvalidInput(f"{name} is a whole number from {least} on, not {value!r}")
+
+
+def _check_room(segment_bytes: int, bytes_max: int | None) -> None:
+    if bytes_max is not None and bytes_max < 4 * segment_bytes:
+        raise InvalidInput(
+            f"bytes_max is at least 4 segments, here of {segment_bytes} bytes, not {bytes_max}"
+        )
+
+
+def _path(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path):
+        raise InvalidInput(f"the path of a queue is a string or a pathlib.Path, not {path!r}")
+    return Path(path)
 
 
 def _segment_bytes(given: int | None, bytes_max: int | None) -> int:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Literal, TypeAlias
 
-import numpy as np
-
-from tidemill.batch import Rows, to_rows
-from tidemill.errors import Corrupt
-from tidemill.files.bucket import Keys
+from tidemill.errors import Corrupt, QueueFull
 from tidemill.files.count import count_covered
 from tidemill.files.cut import cover_all
 from tidemill.files.folder import Folder
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.maintenance import Maintenance
-from tidemill.files.operation import PreparedFrame, Quarantine
+from tidemill.files.operation import Quarantine
 from tidemill.files.quarantine import keep_copy
 from tidemill.files.record import ENVELOPE_BYTES, padded, split_place
 from tidemill.files.scan import Damage
@@ -24,26 +21,25 @@ from tidemill.files.storage import storage_errors
 logger = logging.getLogger(__name__)
 
 
+WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
+
+
 class QueueCore:
     """One open queue."""
 
-    def __init__(self, folder: Folder, maintenance: Maintenance) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        maintenance: Maintenance,
+        *,
+        bytes_max: int | None = None,
+        when_full: WhenFull = "refuse",
+    ) -> None:
         self.folder = folder
         self.maintenance = maintenance
         self.forks_lock = threading.Lock()  # one fork is made or removed at a time
-
-    def prepare(self, data: object, key: str | None) -> tuple[list[PreparedFrame], int]:
-        """(frames of the rows that a caller gave, how many rows)."""
-        rows = to_rows(data, schema=self.folder.payload_schema, key=key)
-        if not len(rows):
-            return [], 0
-        return self.folder.prepare(self.keys_of(rows), rows.payload), len(rows)
-
-    def keys_of(self, rows: Rows) -> Keys:
-        """The keys of rows: their own, or the time."""
-        if rows.keys is not None:
-            return rows.keys
-        return np.full(len(rows), self.folder.clock.time_ns(), np.int64)
+        self._bytes_max = bytes_max
+        self._when_full = when_full
 
     def handle_damage(self, damage: DamagedFrame) -> None:
         """Set a frame aside that turned out to be damaged, or raise, as the queue was told."""
@@ -53,9 +49,7 @@ class QueueCore:
                 path=damage.path,
                 offset=damage.offset,
             ) from damage
-        entry = damage.entry
-        length = padded(ENVELOPE_BYTES + entry.length)
-        self.set_aside([Damage(entry.place, length, entry.rows, damage.reason)])
+        self.set_aside([_damage(damage)])
 
     def set_aside(self, damages: list[Damage]) -> None:
         """Copy damaged records to the quarantine, and go on without them."""
@@ -74,10 +68,8 @@ class QueueCore:
                         for cursor in cursors
                     }
                     break
-                except DamagedFrame as damage:
-                    entry = damage.entry
-                    length = padded(ENVELOPE_BYTES + entry.length)
-                    found[entry.place] = Damage(entry.place, length, entry.rows, damage.reason)
+                except DamagedFrame as another:
+                    found[another.entry.place] = _damage(another)
             for damage in found.values():
                 self._set_aside_one(damage, live)
 
@@ -99,3 +91,8 @@ class QueueCore:
             damage.rows,
             copy,
         )
+
+
+def _damage(found: DamagedFrame) -> Damage:
+    entry = found.entry
+    return Damage(entry.place, padded(ENVELOPE_BYTES + entry.length), entry.rows, found.reason)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidemill.batch import Batch, join_body
+from tidemill.batch import Batch, int64_array, int64_values, join_body
 
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class Run:
         self.first_seq = first_seq  # None: the body has a column of seqs
         self.time_us = time_us
         self.seq_max = seq_max
-        self.keys: Numbers = body.column(0).to_numpy() if keys is None else keys
+        self.keys: Numbers = int64_values(body.column(0)) if keys is None else keys
         self._seqs = seqs
         self._payload: pa.RecordBatch | None = None
         self.position = 0
@@ -106,7 +106,8 @@ class Run:
 
     def filtered(self, mask: NDArray[np.bool_]) -> Run:
         """The rows where the mask is true, with seqs and times of their own."""
-        body = self.batch(0, len(self.keys)).carried().filter(pa.array(mask))
+        kept = int64_array(np.flatnonzero(mask))
+        body = self.batch(0, len(self.keys)).carried().take(kept)
         return Run(body, None, None, seq_max=self.seq_max)
 
     def batch(self, start: int, stop: int) -> Batch:
@@ -132,7 +133,7 @@ def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
     )
     order = sort_order(keys, seqs)
     keys, seqs = keys[order], seqs[order]
-    body = join_body(keys, payload.take(pa.array(order)), seqs=seqs, times=times[order])
+    body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times[order])
     seq_max = max(run.seq_max for run, _, _ in parts)
     return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs), order
 

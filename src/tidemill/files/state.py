@@ -170,7 +170,7 @@ class State:
             for item in document["forks"]:
                 fork = _parse_fork(item)
                 state.forks[fork.id] = fork
-            if ROOT not in state.forks or len(state.forks) > FORKS_MAX:
+            if ROOT not in state.forks or len(state.forks) > FORKS_MAX + 1:
                 raise ValueError("no root, or too many forks")
             for id, forks in document["audiences"]:
                 state.audiences[_natural(id)] = frozenset(_natural(fork) for fork in forks)
