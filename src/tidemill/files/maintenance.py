@@ -121,12 +121,14 @@ class Maintenance:
                     logger.error("segment %d cannot be rewritten: %s", number, damage)
                     self._stuck.add(number)
 
-    def drop_oldest(self) -> None:
-        """Give up what is left in the oldest segment, if one is sealed."""
+    def drop_oldest(self) -> bool:
+        """Give up what is left in the oldest segment; False if none is sealed."""
         with self._round_lock:
             segments = sorted(self._folder.journal.segments)
-            if not self._is_stopped and len(segments) > 1:
-                drop(self._folder, segments[0])
+            if self._is_stopped or len(segments) < 2:
+                return False
+            drop(self._folder, segments[0])
+            return True
 
     def stop(self) -> None:
         """End the thread after the round it is in; no round follows."""

@@ -42,27 +42,34 @@ class QueueCore:
         self._when_full = when_full
 
     def make_room(self, data_bytes: int) -> None:
-        """Free disk, or refuse, so that the folder stays below bytes_max with so much more in it."""
-        if self._bytes_max is None:
+        """Free disk, or refuse, so that the folder stays below `bytes_max` with so much more in it."""
+        bytes_max = self._bytes_max
+        if bytes_max is None:
             return
         journal = self.folder.journal
         needed = data_bytes + data_bytes // 8 + 4096
-        for attempt in range(len(journal.segments) + 2):
-            room = journal.segment_bytes - journal.active.end
-            grown = journal.bytes + (0 if needed <= room else max(journal.segment_bytes, needed))
-            # A rewrite needs a segment of its own before it can give one back.
-            if grown + journal.segment_bytes <= self._bytes_max:
-                return
-            if attempt == 0:
-                self.maintenance.run_round()
-            elif self._when_full == "drop_oldest" and len(journal.segments) > 1:
-                self.maintenance.drop_oldest()
-            else:
-                break
-        raise QueueFull(
-            f"{self.folder.path} holds {journal.bytes} bytes of the {self._bytes_max} allowed; pop or "
-            "delete items, or raise bytes_max"
-        )
+        if max(needed, journal.segment_bytes) + 2 * journal.segment_bytes > bytes_max:
+            # Said before anything is dropped for it.
+            raise QueueFull(
+                f"a push of {data_bytes} bytes can never fit into the {bytes_max} bytes that "
+                f"{self.folder.path} may take; push in parts, or raise bytes_max"
+            )
+        if self._fits(needed, bytes_max):
+            return
+        self.maintenance.run_round()
+        while not self._fits(needed, bytes_max):
+            if self._when_full == "refuse" or not self.maintenance.drop_oldest():
+                raise QueueFull(
+                    f"{self.folder.path} holds {journal.bytes} bytes of the {bytes_max} allowed; "
+                    "pop or delete items, or raise bytes_max"
+                )
+
+    def _fits(self, needed: int, bytes_max: int) -> bool:
+        journal = self.folder.journal
+        room = journal.segment_bytes - journal.active.end
+        grown = journal.bytes + (0 if needed <= room else max(journal.segment_bytes, needed))
+        # A rewrite needs a segment of its own before it can give one back.
+        return grown + journal.segment_bytes <= bytes_max
 
     def handle_damage(self, damage: DamagedFrame) -> None:
         """Set a frame aside that turned out to be damaged, or raise, as the queue was told."""
