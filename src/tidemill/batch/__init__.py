@@ -22,11 +22,18 @@ from tidemill.batch.frame import (
     EncodedBody,
     body_schema,
     decode_body,
+    decode_known,
     encode_body,
     int64_array,
     join_body,
 )
-from tidemill.batch.header import HEADER_BYTES, FrameHeader, pack_header, unpack_header
+from tidemill.batch.header import (
+    HEADER_BYTES,
+    FrameHeader,
+    pack_header,
+    unpack_header,
+    unpack_known,
+)
 from tidemill.batch.ready import ReadyForm, int64_values
 from tidemill.batch.rows import Rows, sorted_by_key, to_rows
 from tidemill.batch.schema import (
@@ -51,6 +58,7 @@ __all__ = [
     "body_schema",
     "check_payload_schema",
     "decode_body",
+    "decode_known",
     "encode_body",
     "fingerprint",
     "int64_array",
@@ -63,4 +71,5 @@ __all__ = [
     "sorted_by_key",
     "to_rows",
     "unpack_header",
+    "unpack_known",
 ]

@@ -248,7 +248,9 @@ class Folder:
             # From now on it is a queue: everything else a queue needs is there by now.
             write_settings(self.fs, self.path, found)
         self.damages = recovered.damages if recovered else []
-        self.reader = FrameReader(self.journal.segments, self.settings.versions)
+        self.reader = FrameReader(
+            self.journal.segments, self.settings.versions, own_from=self.journal.end
+        )
         self.index = Index(self.journal.segments, self.state)
 
     def _recover(self, *, is_new: bool) -> Recovered | None:

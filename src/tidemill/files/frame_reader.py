@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from tidemill.batch import HEADER_BYTES, SchemaVersions, decode_body, project, unpack_header
+import numpy as np
+
+from tidemill.batch import (
+    HEADER_BYTES,
+    SchemaVersions,
+    decode_body,
+    decode_known,
+    project,
+    unpack_header,
+    unpack_known,
+)
 from tidemill.errors import Corrupt
 from tidemill.files.cut import Cuts
 from tidemill.files.frame_table import Entry
 from tidemill.files.record import ENVELOPE_BYTES
 from tidemill.files.run import Run
 from tidemill.files.segment import Segment
-from tidemill.files.storage import storage_errors
+from tidemill.files.storage import typed
 
 
 class DamagedFrame(Corrupt):
@@ -19,33 +29,34 @@ class DamagedFrame(Corrupt):
 
 
 class FrameReader:
-    """Reads frames of the journal."""
+    """Reads frames of the journal.
 
-    def __init__(self, segments: dict[int, Segment], versions: SchemaVersions) -> None:
+    Frames from `own_from` on were written through this handle: once their checksums are right, they are
+    what was encoded here. Older ones may come from anywhere and are validated through and through.
+    """
+
+    def __init__(
+        self, segments: dict[int, Segment], versions: SchemaVersions, *, own_from: int
+    ) -> None:
         self._segments = segments
+        self._own_from = own_from
         self.versions = versions
 
     def read(self, entry: Entry) -> Run:
         """All rows of a frame, verified."""
         segment = self._segments[entry.segment]
-        with storage_errors("reading", segment.path):
-            payload = segment.file.pread(entry.length, entry.offset + ENVELOPE_BYTES)
         try:
-            header = unpack_header(payload)
-            if header.check != entry.check:
-                raise Corrupt("the frame is not the one that was written here")
-            schema = self.versions.body(header.fingerprint, carried=header.carried)
-            body = decode_body(header, memoryview(payload)[HEADER_BYTES:], schema)
+            payload = segment.file.pread(entry.length, entry.offset + ENVELOPE_BYTES)
+        except OSError as error:
+            raise typed(error, "reading", segment.path) from error
+        try:
+            if entry.place >= self._own_from:
+                return self._own(entry, payload)
+            return self._foreign(entry, payload)
         except Corrupt as damage:
             found = DamagedFrame(damage.reason, path=segment.path, offset=entry.offset)
             found.entry = entry
             raise found from damage
-        if header.fingerprint != self.versions.newest_fingerprint:
-            newest = self.versions.body(self.versions.newest_fingerprint, carried=header.carried)
-            body = project(body, newest)
-        if header.carried:
-            return Run(body, None, None, seq_max=entry.seq_max)
-        return Run(body, header.first_seq, header.time_us, seq_max=entry.seq_max)
 
     def read_live(self, entry: Entry, cuts: Cuts) -> Run:
         """The rows of a frame that these cuts leave."""
@@ -60,3 +71,46 @@ class FrameReader:
         for cut in touching[1:]:
             covered |= cut.mask(run.keys, run.seqs)
         return run.filtered(~covered)
+
+    def _own(self, entry: Entry, payload: bytes) -> Run:
+        versions = self.versions
+        is_carried, time_us, mark, check = unpack_known(payload, entry.check)
+        schema = versions.body(mark, carried=is_carried)
+        body = decode_known(memoryview(payload)[HEADER_BYTES:], check, schema)
+        if is_carried:
+            return Run(body, None, None, seq_max=entry.seq_max)
+        return Run(
+            body, entry.seq_min, time_us, seq_max=entry.seq_max, last=(entry.key_max, entry.seq_max)
+        )
+
+    def _foreign(self, entry: Entry, payload: bytes) -> Run:
+        versions = self.versions
+        header = unpack_header(payload)
+        if header.check != entry.check:
+            raise Corrupt("the frame is not the one that was written here")
+        schema = versions.body(header.fingerprint, carried=header.carried)
+        body = decode_body(header, memoryview(payload)[HEADER_BYTES:], schema)
+        if header.fingerprint != versions.newest_fingerprint:
+            body = project(body, versions.body(versions.newest_fingerprint, carried=header.carried))
+        if header.carried:
+            run = Run(body, None, None, seq_max=entry.seq_max)
+        else:
+            run = Run(body, header.first_seq, header.time_us, seq_max=entry.seq_max)
+        _check_order(run, entry)
+        return run
+
+
+def _check_order(run: Run, entry: Entry) -> None:
+    """A frame of any origin must hold what the index and every merge rely on."""
+    keys = run.keys
+    if keys[0] != entry.key_min or keys[-1] != entry.key_max:
+        raise Corrupt("the keys of the frame are not within the bounds of its header")
+    if not (keys[1:] >= keys[:-1]).all():
+        raise Corrupt("the rows of the frame are not sorted by key")
+    if run.first_seq is not None:
+        return
+    seqs = run.seqs
+    if seqs.min() != entry.seq_min or seqs.max() != entry.seq_max:
+        raise Corrupt("the seqs of the frame are not within the bounds of its header")
+    if np.any((keys[1:] == keys[:-1]) & (seqs[1:] <= seqs[:-1])):
+        raise Corrupt("equal keys of the frame are not sorted by seq")

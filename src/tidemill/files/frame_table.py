@@ -89,6 +89,9 @@ class FrameList:
     def places(self) -> NDArray[np.int64]:
         return self.segments << 32 | self.rows["offset"]
 
+    def part(self, start: int, stop: int) -> FrameList:
+        return FrameList(self.rows[start:stop], self.segments[start:stop])
+
     def where(self, mask: NDArray[np.bool_]) -> FrameList:
         return FrameList(self.rows[mask], self.segments[mask])
 

@@ -21,6 +21,7 @@ Invariant: every row outside the windows is greater than the last row of the win
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -46,35 +47,43 @@ class Source(NamedTuple):
 class Pending:
     """Frames that wait to be loaded, the one with the least next row first.
 
-    Those known from the start stay in a sorted table, 64 bytes each; the heap holds the few that came later.
+    Those known from the start stay in a sorted table, 64 bytes each, and are unpacked some at a time; the heap holds the
+    few that came later.
     """
 
     def __init__(self, frames: FrameList) -> None:
         self._frames = frames.sorted_by_key()
-        self._next = 0
+        self._unpacked = 0  # how many of the frames
+        self._next: list[Source] = []  # unpacked ones, the least last
         self._heap: list[Source] = []
+        self._unpack()
 
     def __len__(self) -> int:
-        return len(self._frames) - self._next + len(self._heap)
+        return len(self._frames) - self._unpacked + len(self._next) + len(self._heap)
 
     @property
     def head(self) -> tuple[int, int]:
         """(key, seq) of the least next row, or one that no row reaches."""
-        key, seq = INT64_MAX, INT64_MAX
-        if self._next < len(self._frames):
-            row = self._frames.rows[self._next]
-            key, seq = int(row["key_min"]), int(row["seq_min"])
-        return min((key, seq), self._heap[0][:2]) if self._heap else (key, seq)
+        if self._heap and (not self._next or self._heap[0] < self._next[-1]):
+            return self._heap[0][:2]
+        return self._next[-1][:2] if self._next else (INT64_MAX, INT64_MAX)
 
     def push(self, source: Source) -> None:
         heapq.heappush(self._heap, source)
 
     def pop(self) -> Source:
-        if self._heap and self._heap[0][:2] == self.head:
+        if self._heap and (not self._next or self._heap[0] < self._next[-1]):
             return heapq.heappop(self._heap)
-        entry = self._frames[self._next]
-        self._next += 1
-        return Source(entry.key_min, entry.seq_min, entry)
+        source = self._next.pop()
+        if not self._next:
+            self._unpack()
+        return source
+
+    def _unpack(self) -> None:
+        some = self._frames.part(self._unpacked, self._unpacked + _CHUNK_FRAMES)
+        self._unpacked += len(some)
+        self._next = [Source(entry.key_min, entry.seq_min, entry) for entry in some]
+        self._next.reverse()
 
 
 class Loaded(NamedTuple):
@@ -123,8 +132,15 @@ class Merge:
 
     def choose(self, rows: int, key_max: int) -> Choice | None:
         """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there are none."""
+        has_late = self._late or self._late_runs
+        if not has_late and key_max == INT64_MAX:
+            # The common case by far: what is wanted lies in one window.
+            if not self._windows and (window := self._next_window(rows, key_max)) is not None:
+                self._windows.append(window)
+            if self._windows and rows <= len(self._windows[0]):
+                return _choice([(self._windows[0], self._windows[0].position, sys.maxsize)], rows)
         slices, count = self._slices(rows, key_max)
-        if self._late or self._late_runs:
+        if has_late:
             last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
             self._load_late(last)
             slices += self._late_slices(last)
@@ -155,8 +171,8 @@ class Merge:
                 self._windows.append(window)
             run = self._windows[position]
             position += 1
-            stop = min(len(run.keys), run.position + rows - count)
-            if run.keys[stop - 1] > key_max:
+            stop = min(run.rows, run.position + rows - count)
+            if run.row(stop - 1)[0] > key_max:
                 stop = run.until(key_max, INT64_MAX)
                 slices.append((run, run.position, stop))
                 return slices, count + stop - run.position
@@ -179,24 +195,27 @@ class Merge:
 
     def _next_window(self, wanted: int, key_max: int) -> Run | None:
         """The next rows in order as one run; None if there are none up to `key_max`."""
-        self._absorb_late()
+        if not self._windows:
+            # Behind a window that stands, late frames cannot be: their rows may belong before it.
+            self._absorb_late()
         wanted = min(wanted, WINDOW_ROWS)
         if not self._load_enough(wanted, key_max):
             return self._stream_window()
         if not self._loaded:
             return None
-        self._loaded.sort(key=lambda loaded: loaded.run.head)
-        run, entry = self._loaded[0]
+        bound = self._pending.head
+        if len(self._loaded) > 1:
+            self._loaded.sort(key=lambda loaded: loaded.run.head)
+            bound = min(bound, self._loaded[1].run.head)
+        run = self._loaded[0].run
+        if run.last < bound and (key_max == INT64_MAX or run.head[0] <= key_max):
+            return self._loaded.pop(0).run
         if run.head[0] > key_max:
             return None
-        bound = self._pending.head
-        following = min(bound, self._loaded[1].run.head) if len(self._loaded) > 1 else bound
-        if run.row(len(run.keys) - 1) < following:
-            return self._loaded.pop(0).run
         if len(self._loaded) == 1:
             start, run.position = run.position, run.until(bound[0], bound[1] - 1)
             return run.part(start, run.position)
-        return self._merge_window(wanted, bound)
+        return self._merge_window(wanted, self._pending.head)
 
     def _absorb_late(self) -> None:
         """Make late frames ordinary ones, now that a new window is due."""
@@ -210,12 +229,19 @@ class Merge:
         """Load pending frames until `wanted` rows lie below the first row of the others; False if memory is full."""
         chunk = 1
         while len(self._pending) and self._pending.head[0] <= key_max:
-            below = self._pending.head[0], self._pending.head[1] - 1
-            ready = sum(run.until(*below) - run.position for run, _ in self._loaded)
-            if ready >= wanted:
-                return True
-            if sum(run.nbytes for run, _ in self._loaded) > self._bytes_max:
-                return False
+            if self._loaded:
+                key, seq = self._pending.head
+                ready = 0
+                for run, _ in self._loaded:
+                    # A run that ends before the others begin need not be looked at.
+                    stop = run.rows if run.last < (key, seq) else run.until(key, seq - 1)
+                    ready += stop - run.position
+                if ready >= wanted:
+                    return True
+                if len(self._loaded) > 1 and (
+                    sum([run.nbytes for run, _ in self._loaded]) > self._bytes_max
+                ):
+                    return False
             self._loaded += self._load_pending(chunk)
             chunk = min(2 * chunk, _CHUNK_FRAMES)
         return True
@@ -224,11 +250,13 @@ class Merge:
         """Load the next frames; those with nothing left are skipped."""
         sources = [self._pending.pop() for _ in range(min(count, len(self._pending)))]
         runs = self._load([source.entry for source in sources])
-        for source, run in zip(sources, runs, strict=True):
-            run.position = max(run.position, run.until(source.key, source.seq - 1))
-        return [
-            Loaded(run, source.entry) for source, run in zip(sources, runs, strict=True) if len(run)
-        ]
+        loaded = []
+        for (key, seq, entry), run in zip(sources, runs, strict=True):
+            if (key, seq) != (entry.key_min, entry.seq_min):
+                run.position = run.until(key, seq - 1)
+            if len(run):
+                loaded.append(Loaded(run, entry))
+        return loaded
 
     def _merge_window(self, wanted: int, bound: tuple[int, int]) -> Run:
         """Merge the least rows of all loaded runs, about as many as a window takes."""
@@ -268,7 +296,7 @@ class Merge:
             waiting = []
             if len(self._pending) and self._pending.head <= limit:
                 waiting = self._load_pending(_CHUNK_FRAMES)
-        return merged([(piece, 0, len(piece.keys)) for piece in pieces])[0]
+        return merged([(piece, 0, piece.rows) for piece in pieces])[0]
 
 
 def _parts_until(loaded: list[Loaded], limit: tuple[int, int]) -> list[tuple[Run, int, int]]:
@@ -291,7 +319,7 @@ def _choice(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
         run, _, stop = slices[-1]
         return Choice(batch, run.row(stop - 1), [(run, stop) for run, _, stop in slices])
     run, order = merged(slices)
-    count = min(rows, len(run.keys))
+    count = min(rows, run.rows)
     starts = np.cumsum([0, *(stop - start for _, start, stop in slices)])
     # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far it moves.
     taken = np.histogram(order[:count], bins=starts)[0]

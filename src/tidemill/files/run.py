@@ -1,7 +1,7 @@
 """A run: rows in memory, sorted by (key, seq), and how far they have been used. Pure.
 
 A run is either a frame as it was read, whose seqs follow from its first, or the outcome of merging several, whose seqs and
-times are columns of their own.
+times are columns of their own. Keys and seqs are only looked at where something overlaps: whole frames pass through unseen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ Numbers: TypeAlias = NDArray[np.int64]
 class Run:
     """Sorted rows from `position` on."""
 
-    __slots__ = ("_payload", "_seqs", "body", "first_seq", "keys", "position", "seq_max", "time_us")
+    __slots__ = (
+        "_keys",
+        "_last",
+        "_payload",
+        "_seqs",
+        "body",
+        "first_seq",
+        "position",
+        "rows",
+        "seq_max",
+        "time_us",
+    )
 
     def __init__(
         self,
@@ -32,29 +43,36 @@ class Run:
         seq_max: int,
         keys: Numbers | None = None,
         seqs: Numbers | None = None,
+        last: tuple[int, int] | None = None,
     ) -> None:
         self.body = body
-        self.first_seq = first_seq  # None: the body has a column of seqs
+        self.first_seq = first_seq  # None: the body has columns of seqs and times
         self.time_us = time_us
         self.seq_max = seq_max
-        self.keys: Numbers = int64_values(body.column(0)) if keys is None else keys
-        self._seqs = seqs
-        self._payload: pa.RecordBatch | None = None
+        self.rows: int = body.num_rows
         self.position = 0
+        self._keys = keys
+        self._seqs = seqs
+        self._last = last
+        self._payload: pa.RecordBatch | None = None
 
     def __len__(self) -> int:
         """How many rows are left."""
-        return len(self.keys) - self.position
+        return self.rows - self.position
+
+    @property
+    def keys(self) -> Numbers:
+        if self._keys is None:
+            self._keys = int64_values(self.body.column(0))
+        return self._keys
 
     @property
     def seqs(self) -> Numbers:
         if self._seqs is None:
             if self.first_seq is None:
-                self._seqs = self.body.column(1).to_numpy()
+                self._seqs = int64_values(self.body.column(1))
             else:
-                self._seqs = np.arange(
-                    self.first_seq, self.first_seq + len(self.keys), dtype=np.int64
-                )
+                self._seqs = np.arange(self.first_seq, self.first_seq + self.rows, dtype=np.int64)
         return self._seqs
 
     @property
@@ -68,33 +86,41 @@ class Run:
         """The times of rows [start, stop), in µs."""
         if self.time_us is not None:
             return np.full(stop - start, self.time_us, np.int64)
-        return self.body.column(2).view(pa.int64()).to_numpy()[start:stop]
+        return int64_values(self.body.column(2))[start:stop]
 
     @property
     def head(self) -> tuple[int, int]:
         """(key, seq) of the next row."""
         return self.row(self.position)
 
+    @property
+    def last(self) -> tuple[int, int]:
+        """(key, seq) of the last row."""
+        if self._last is None:
+            self._last = self.row(self.rows - 1)
+        return self._last
+
     def row(self, index: int) -> tuple[int, int]:
         """(key, seq) of any row."""
-        seq = self.first_seq + index if self.first_seq is not None else int(self.seqs[index])
-        return int(self.keys[index]), seq
+        if self._last is not None and index == self.rows - 1:
+            return self._last
+        seq = self.first_seq + index if self.first_seq is not None else self.seqs.item(index)
+        return self.keys.item(index), seq
 
     def until(self, key: int, seq: int) -> int:
-        """The index behind the last row that is at most (key, seq)."""
+        """The index behind the last row that is at most (key, seq), or `position` if that is behind it."""
         stop = int(self.keys.searchsorted(key, "right"))
-        if seq >= self.seq_max:
-            return max(stop, self.position)
-        start = int(self.keys.searchsorted(key, "left"))
-        if self.first_seq is not None:
-            within = min(max(seq - (self.first_seq + start) + 1, 0), stop - start)
-        else:
-            within = int(self.seqs[start:stop].searchsorted(seq, "right"))
-        return max(start + within, self.position)
+        if seq < self.seq_max:
+            start = int(self.keys.searchsorted(key, "left"))
+            if self.first_seq is not None:
+                stop = start + min(max(seq - (self.first_seq + start) + 1, 0), stop - start)
+            else:
+                stop = start + int(self.seqs[start:stop].searchsorted(seq, "right"))
+        return max(stop, self.position)
 
     def part(self, start: int, stop: int) -> Run:
         """Rows [start, stop), sharing memory."""
-        part = Run(
+        return Run(
             self.body.slice(start, stop - start),
             None if self.first_seq is None else self.first_seq + start,
             self.time_us,
@@ -102,29 +128,27 @@ class Run:
             keys=self.keys[start:stop],
             seqs=None if self._seqs is None else self._seqs[start:stop],
         )
-        return part
 
     def filtered(self, mask: NDArray[np.bool_]) -> Run:
         """The rows where the mask is true, with seqs and times of their own."""
         kept = int64_array(np.flatnonzero(mask))
-        body = self.batch(0, len(self.keys)).carried().take(kept)
+        body = self.batch(0, self.rows).carried().take(kept)
         return Run(body, None, None, seq_max=self.seq_max)
 
     def batch(self, start: int, stop: int) -> Batch:
         """Rows [start, stop) as the user gets them."""
-        body = self.body
-        if start or stop != len(self.keys):
-            body = body.slice(start, stop - start)
+        if start == 0 and stop == self.rows:
+            return Batch(self.body, self.first_seq, self.time_us)
         first = None if self.first_seq is None else self.first_seq + start
-        return Batch(body, first, self.time_us)
+        return Batch(self.body.slice(start, stop - start), first, self.time_us)
 
     @property
     def nbytes(self) -> int:
-        return self.body.get_total_buffer_size()
+        return int(self.body.get_total_buffer_size())
 
 
 def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
-    """(one run of the given rows, sorted by (key, seq); where each came from, counted through the parts)."""
+    """(the given rows as one run, sorted by (key, seq); where each came from, counted through the parts)."""
     keys = np.concatenate([run.keys[start:stop] for run, start, stop in parts])
     seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
     times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
@@ -134,7 +158,7 @@ def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
     order = sort_order(keys, seqs)
     keys, seqs = keys[order], seqs[order]
     body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times[order])
-    seq_max = max(run.seq_max for run, _, _ in parts)
+    seq_max = max([run.seq_max for run, _, _ in parts])
     return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs), order
 
 
