@@ -1,0 +1,1 @@
+"""One module for each workload, each with `run(settings) -> list[Result]`."""
