@@ -33,25 +33,33 @@ class Committer:
     def commit(self, operation: Operation) -> None:
         """Return once the operation is written and applied; raise what stopped it otherwise."""
         with self._mutex:
-            self._waiting.append(operation)
             leads = not self._is_led
-            self._is_led = True
-        if not leads:
-            try:
-                operation.wakeup.acquire()
-            except BaseException:
-                self._abandon(operation)
-                raise
-        if not operation.done:
-            self._lead()
+            if leads:
+                self._is_led = True
+            else:
+                self._waiting.append(operation)
+        if leads:
+            self._lead([operation])
+        else:
+            self._wait(operation)
         if operation.failure is not None:
             if leads:
                 raise operation.failure
             raise copy.copy(operation.failure) from operation.failure
 
-    def _lead(self) -> None:
-        with self._mutex:
-            group, self._waiting = self._waiting, []
+    def _wait(self, operation: Operation) -> None:
+        """Sleep until the operation is done, or it is this thread's turn to lead."""
+        try:
+            operation.wakeup.acquire()
+        except BaseException:
+            self._abandon(operation)
+            raise
+        if not operation.done:
+            with self._mutex:
+                group, self._waiting = self._waiting, []
+            self._lead(group)
+
+    def _lead(self, group: list[Operation]) -> None:
         failure: BaseException | None = None
         try:
             self._write(self._combined(group))
@@ -89,10 +97,8 @@ class Committer:
             self._hand_over()
 
     def _combined(self, group: list[Operation]) -> list[Operation]:
-        singles = [operation for operation in group if isinstance(operation, PushOne)]
+        singles = [operation for operation in group if type(operation) is PushOne]
         if not singles:
             return group
-        return [
-            *(operation for operation in group if not isinstance(operation, PushOne)),
-            self._combine(singles),
-        ]
+        others = [operation for operation in group if type(operation) is not PushOne]
+        return [*others, self._combine(singles)]

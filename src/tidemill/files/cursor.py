@@ -10,7 +10,6 @@ taken for moments only, so readers hold up writers no longer than an index updat
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -67,7 +66,7 @@ class Cursor:
         self._guard = guard
         self._buckets_open_max = buckets_open_max
         self._payload_schema = payload_schema
-        self._merges: OrderedDict[int, Merge] = OrderedDict()
+        self._merges: dict[int, Merge] = {}
         self._inbox: list[Entry] = []  # frames pushed since the last choice; guarded
         self._floor: int | None = None  # no bucket below has items; None: not known
         self._generation = 0
@@ -101,21 +100,27 @@ class Cursor:
         parts: list[tuple[int, Merge, Choice]] = []
         wanted = rows
         while bucket is not None and wanted:
-            merge = self._open(bucket, arrived)
+            merge = self._merges.get(bucket) or self._open(bucket, arrived)
             choice = merge.choose(wanted, key_max)
-            if choice is None and not merge.is_empty:
-                break
             if choice is not None:
                 parts.append((bucket, merge, choice))
                 wanted -= len(choice.batch)
+                if not wanted:
+                    break
+            elif not merge.is_empty:
+                break
             with self._guard:
                 if choice is None and not parts:
                     self._leave(bucket)
                 bucket = self._index.next_bucket(bucket + 1)
-        self._close_surplus()
-        if not parts:
-            return Selection(Batch.empty(self._payload_schema()), arrived, [], generation)
-        batch = Batch.concat([choice.batch for _, _, choice in parts])
+        if len(self._merges) > self._buckets_open_max:
+            self._close_surplus()
+        if len(parts) == 1:
+            batch = parts[0][2].batch
+        elif parts:
+            batch = Batch.concat([choice.batch for _, _, choice in parts])
+        else:
+            batch = Batch.empty(self._payload_schema())
         return Selection(batch, arrived, parts, generation)
 
     def advance(self, selection: Selection) -> None:
@@ -159,22 +164,22 @@ class Cursor:
         self._floor = bucket + 1
 
     def _open(self, bucket: int, arrived: int) -> Merge:
-        merge = self._merges.get(bucket)
-        if merge is None:
-            with self._guard:
-                frames = self._index.frames(bucket)
-                # What was pushed since the choice began is not part of it, and waits for the next.
-                is_late = frames.rows["seq_min"] > arrived
-                self._inbox += frames.where(is_late)
-                merge = Merge(self.live_frames(frames.where(~is_late)), self._load)
-                self._merges[bucket] = merge
-        self._merges.move_to_end(bucket)
+        with self._guard:
+            frames = self._index.frames(bucket)
+            # What was pushed since the choice began is not part of it, and waits for the next.
+            is_late = frames.rows["seq_min"] > arrived
+            self._inbox += frames.where(is_late)
+            merge = Merge(self.live_frames(frames.where(~is_late)), self._load)
+            self._merges[bucket] = merge
         return merge
 
     def _load(self, entries: list[Entry]) -> list[Run]:
         return [self.read_live(entry) for entry in entries]
 
     def _close_surplus(self) -> None:
+        """Close the lowest buckets last: they are where the next items come from."""
         with self._guard:
-            while len(self._merges) > self._buckets_open_max:
-                self._merges.popitem(last=False)
+            for bucket in sorted(self._merges, reverse=True):
+                if len(self._merges) <= self._buckets_open_max:
+                    return
+                del self._merges[bucket]
