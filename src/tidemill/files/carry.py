@@ -4,12 +4,16 @@ The survivors of a segment are sorted together, bucket by bucket, and written as
 times. So this also merges tiny frames, and lets old cuts go: a carried frame holds only rows that its audience has not
 consumed, so only later cuts apply to it.
 
-    1. every fork is held still; pushes go on
-    2. the survivors and the record that retires the segment are one operation, synced
-    3. only then is the segment unlinked; recovery does that too, if it finds the record and the file
+    1. the survivors are read and encoded while everybody works on
+    2. every fork is held still, for a moment; pushes go on
+    3. the survivors, the cuts that forks made meanwhile, and the record that retires the segment are one
+       operation, synced
+    4. only then is the segment unlinked; recovery does that too, if it finds the record and the file
 """
 
 from __future__ import annotations
+
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 
 from tidemill.batch import encode_body, int64_array, join_body
 from tidemill.files.cursor import Cursor
+from tidemill.files.cut import Cuts
 from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entry
 from tidemill.files.operation import PreparedFrame, Retire
@@ -25,19 +30,37 @@ from tidemill.files.state import EVERYONE
 from tidemill.limits import CARRY_BYTES, CARRY_ROWS_MAX
 
 
+_FRAMES_PER_TURN = 16
+
+
 def retire_dead(folder: Folder, numbers: list[int]) -> None:
     """Remove segments that no fork needs."""
-    folder.commit(Retire(numbers, (), {}, {}, 0))
+    folder.commit(Retire(numbers))
     _remove(folder, numbers)
 
 
 def carry(folder: Folder, number: int) -> None:
     """Rewrite the survivors of a sealed segment, then remove it."""
-    with folder.all_cursors() as cursors:
-        carrier = _Carrier(folder, cursors)
-        frames = carrier.survivors(number)
-        folder.commit(Retire([number], frames, carrier.audiences, {}, 0))
+    while not _try_carry(folder, number):
+        pass  # A fork was made or removed meanwhile, so the survivors are others now.
+
+
+def _try_carry(folder: Folder, number: int) -> bool:
+    with folder.guard:
+        cursors = [folder.cursors[fork] for fork in sorted(folder.cursors)]
+        cuts = [cursor.fork.cuts.copy() for cursor in cursors]
+        seen = folder.journal.end
+    carrier = _Carrier(folder, cursors, cuts)
+    frames = carrier.survivors(number)
+    with folder.all_cursors() as present:
+        if present != cursors:
+            return False
+        since = [
+            (cursor.fork.id, cut) for cursor in cursors for cut in cursor.fork.cuts.made_after(seen)
+        ]
+        folder.commit(Retire([number], frames=frames, audiences=carrier.audiences, since=since))
     _remove(folder, [number])
+    return True
 
 
 def drop(folder: Folder, number: int) -> int:
@@ -47,13 +70,13 @@ def drop(folder: Folder, number: int) -> int:
             frames = folder.index.frames_of_segment(number)
         live = {cursor.fork.id: cursor.fork.live for cursor in cursors}
         dropped = 0
-        carrier = _Carrier(folder, cursors)
+        carrier = _Carrier(folder, cursors, [cursor.fork.cuts for cursor in cursors])
         for entry in frames:
             _, masks = carrier.masks(entry)
             for cursor, mask in zip(cursors, masks, strict=True):
                 live[cursor.fork.id] -= int(mask.sum())
             dropped += int(np.logical_or.reduce(masks).sum())
-        folder.commit(Retire([number], (), {}, live, dropped))
+        folder.commit(Retire([number], live=live, dropped=dropped))
     _remove(folder, [number])
     return dropped
 
@@ -67,9 +90,10 @@ def _remove(folder: Folder, numbers: list[int]) -> None:
 class _Carrier:
     """Collects what forks still need of a segment."""
 
-    def __init__(self, folder: Folder, cursors: list[Cursor]) -> None:
+    def __init__(self, folder: Folder, cursors: list[Cursor], cuts: list[Cuts]) -> None:
         self._folder = folder
         self._cursors = cursors
+        self._cuts = cuts  # of each, as they were at one moment
         self.audiences: dict[int, frozenset[int]] = {}
 
     def survivors(self, number: int) -> list[PreparedFrame]:
@@ -78,8 +102,8 @@ class _Carrier:
             frames = self._folder.index.frames_of_segment(number)
         needed = np.zeros(len(frames), np.bool_)
         places = frames.places
-        for cursor in self._cursors:
-            needed |= np.isin(places, cursor.live_frames(frames).places)
+        for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
+            needed |= np.isin(places, cursor.live_frames(frames, cuts).places)
         frames = frames.where(needed)
         prepared: list[PreparedFrame] = []
         for bucket in np.unique(frames.rows["bucket"]).tolist():
@@ -91,20 +115,22 @@ class _Carrier:
         """(all rows of a frame, for each fork which of them it has yet to consume)."""
         run = self._folder.reader.read(entry)
         masks = []
-        for cursor in self._cursors:
-            fork = cursor.fork
-            if not self._folder.state.sees(fork, entry.place, entry.audience):
-                masks.append(np.zeros(len(run.keys), np.bool_))
+        for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
+            if not self._folder.state.sees(cursor.fork, entry.place, entry.audience):
+                masks.append(np.zeros(run.rows, np.bool_))
                 continue
-            mask = np.ones(len(run.keys), np.bool_)
-            for cut in fork.cuts.touching(entry.place, entry.keys, entry.seqs):
+            mask = np.ones(run.rows, np.bool_)
+            for cut in cuts.touching(entry.place, entry.keys, entry.seqs):
                 mask &= ~cut.mask(run.keys, run.seqs)
             masks.append(mask)
         return run, masks
 
     def _survivors_of_bucket(self, bucket: int, entries: list[Entry]) -> list[PreparedFrame]:
         parts: dict[int, list[tuple[Run, NDArray[np.bool_]]]] = {}
-        for entry in entries:
+        for position, entry in enumerate(entries):
+            if position % _FRAMES_PER_TURN == 0:
+                # Lets threads in that wait for the interpreter: this is the one that has time.
+                time.sleep(0)
             run, masks = self.masks(entry)
             for audience, mask in self._by_audience(masks):
                 parts.setdefault(audience, []).append((run, mask))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch import Batch
-from tidemill.files.cut import Cut
+from tidemill.files.cut import Cut, Cuts
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.index import Index
@@ -136,9 +136,9 @@ class Cursor:
         """Whether the selection still is what it was when it was made."""
         return selection.generation == self._generation
 
-    def live_frames(self, frames: FrameList) -> FrameList:
-        """Those of the frames that may hold items of this fork."""
-        frames = frames.where(~self.fork.cuts.covered(frames))
+    def live_frames(self, frames: FrameList, cuts: Cuts | None = None) -> FrameList:
+        """Those of the frames that may hold items of this fork, with its cuts as they are, or were."""
+        frames = frames.where(~(self.fork.cuts if cuts is None else cuts).covered(frames))
         audiences = frames.rows["audience"]
         if audiences.any():
             seen = [self._state.sees(self.fork, entry.place, entry.audience) for entry in frames]

@@ -134,6 +134,9 @@ class Cuts:
         self._others = []
         self._columns = None
 
+    def made_after(self, place: int) -> list[Cut]:
+        return [cut for cut in self.all() if cut.place > place]
+
     def keep_if(self, needed: list[bool]) -> None:
         """Drop the cuts of `all()` that no frame needs any more."""
         kept = {cut for cut, wanted in zip(self.all(), needed, strict=True) if wanted}

@@ -319,8 +319,8 @@ class Folder:
         self.journal.append(draft, sync=any([one.sync for one in operations]))
         with self.guard:
             state.time_us = draft.time_us
-            for operation, end in zip(operations, ends, strict=True):
-                operation.apply(state, end)
+            for operation in operations:
+                operation.apply(state)
                 self._index(operation)
             self.guard.notify_all()
 

@@ -45,19 +45,20 @@ class PreparedFrame:
 class Operation:
     """One operation on its way into the journal."""
 
-    __slots__ = ("closing", "done", "entries", "failure", "frames", "sync", "wakeup")
+    __slots__ = ("closing", "done", "entries", "failure", "frames", "places", "sync", "wakeup")
 
     def __init__(
         self,
         *,
         sync: bool,
         frames: Sequence[PreparedFrame] = (),
-        closing: tuple[Kind, bytes] | None = None,  # the record behind the frames
+        closing: Sequence[tuple[Kind, bytes]] = (),  # the records behind the frames
     ) -> None:
         self.sync = sync
         self.frames = frames
         self.closing = closing
         self.entries: list[Entry] = []
+        self.places: list[int] = []  # of the closing records
         self.done = False
         self.failure: BaseException | None = None
         self.wakeup = threading.Lock()
@@ -66,23 +67,28 @@ class Operation:
     @property
     def total_bytes(self) -> int:
         """What the operation takes in the journal."""
-        total = 0 if self.closing is None else padded(ENVELOPE_BYTES + len(self.closing[1]))
+        total = 0
+        for _, payload in self.closing:
+            total += padded(ENVELOPE_BYTES + len(payload))
         for frame in self.frames:
             total += padded(ENVELOPE_BYTES + HEADER_BYTES + len(frame.body.buffer))
         return total
 
     def draft(self, draft: Draft) -> None:
         """Lay out the records; the last one carries the commit mark."""
-        frames_left = len(self.frames)
+        left = len(self.frames) + len(self.closing)
         for frame in self.frames:
-            frames_left -= 1
-            self._draft_frame(frame, draft, commit=not frames_left and self.closing is None)
-        if self.closing is not None:
-            kind, payload = self.closing
-            draft.add(kind, (payload,), len(payload), payload_digest(payload), commit=True)
+            left -= 1
+            self._draft_frame(frame, draft, commit=not left)
+        for kind, payload in self.closing:
+            left -= 1
+            place = draft.add(
+                kind, (payload,), len(payload), payload_digest(payload), commit=not left
+            )
+            self.places.append(place)
 
-    def apply(self, state: State, end: int) -> None:
-        """Do to the state what recovery would do on reading the records, the last of which lies at `end`."""
+    def apply(self, state: State) -> None:
+        """Do to the state what recovery would do on reading the records."""
         for entry, frame in zip(self.entries, self.frames, strict=True):
             if frame.seqs is None:
                 state.push(entry.seq_min, entry.rows)
@@ -178,8 +184,8 @@ class PushTogether(Operation):
         self.members = members
         self.ranks = ranks
 
-    def apply(self, state: State, end: int) -> None:
-        super().apply(state, end)
+    def apply(self, state: State) -> None:
+        super().apply(state)
         first = self.entries[0].seq_min
         for member, rank in zip(self.members, self.ranks, strict=True):
             member.seq = first + rank
@@ -200,16 +206,16 @@ class Consume(Operation):
         selection: Any = None,  # what the cursor chose; None if the cut came about otherwise
         frames: Sequence[PreparedFrame] = (),
     ) -> None:
-        super().__init__(sync=sync, frames=frames, closing=(Kind.CUT, pack_cut(fork, cut, rows)))
+        super().__init__(sync=sync, frames=frames, closing=[(Kind.CUT, pack_cut(fork, cut, rows))])
         self.selection = selection
         self.fork = fork
         self.cut = cut
         self.rows = rows
 
-    def apply(self, state: State, end: int) -> None:
+    def apply(self, state: State) -> None:
         if self.frames:
-            super().apply(state, end)
-        state.cut(self.fork, Cut(end, *self.cut[1:]), self.rows)
+            super().apply(state)
+        state.cut(self.fork, Cut(self.places[0], *self.cut[1:]), self.rows)
 
 
 class MakeFork(Operation):
@@ -219,13 +225,13 @@ class MakeFork(Operation):
 
     def __init__(self, id: int, name: str, parent: int) -> None:
         document = {"id": id, "name": name, "parent": parent}
-        super().__init__(sync=True, closing=(Kind.FORK, _pack(document)))
+        super().__init__(sync=True, closing=[(Kind.FORK, _pack(document))])
         self.id = id
         self.name = name
         self.parent = parent
 
-    def apply(self, state: State, end: int) -> None:
-        state.fork(self.id, self.name, self.parent, end)
+    def apply(self, state: State) -> None:
+        state.fork(self.id, self.name, self.parent, self.places[0])
 
 
 class RemoveFork(Operation):
@@ -234,41 +240,52 @@ class RemoveFork(Operation):
     __slots__ = ("id",)
 
     def __init__(self, id: int) -> None:
-        super().__init__(sync=True, closing=(Kind.REMOVE, _pack({"id": id})))
+        super().__init__(sync=True, closing=[(Kind.REMOVE, _pack({"id": id}))])
         self.id = id
 
-    def apply(self, state: State, end: int) -> None:
+    def apply(self, state: State) -> None:
         state.remove(self.id)
 
 
 class Retire(Operation):
-    """The end of segments: what of them is still needed comes along as carried frames."""
+    """The end of segments: what of them is still needed comes along as carried frames.
 
-    __slots__ = ("audiences", "dropped", "live", "segments")
+    `since` are the cuts that forks made while the frames were prepared. They are stated again behind the frames, so that
+    they apply to them.
+    """
+
+    __slots__ = ("audiences", "dropped", "live", "segments", "since")
 
     def __init__(
         self,
         segments: list[int],
-        frames: Sequence[PreparedFrame],
-        audiences: dict[int, frozenset[int]],
-        live: dict[int, int],
-        dropped: int,
+        *,
+        frames: Sequence[PreparedFrame] = (),
+        audiences: dict[int, frozenset[int]] | None = None,
+        since: Sequence[tuple[int, Cut]] = (),  # (fork, cut)
+        live: dict[int, int] | None = None,  # what forks have left, if items were given up
+        dropped: int = 0,
     ) -> None:
+        self.segments = segments
+        self.audiences = audiences or {}
+        self.since = since
+        self.live = live or {}
+        self.dropped = dropped
         document = {
             "segments": segments,
-            "audiences": [[id, sorted(forks)] for id, forks in audiences.items()],
-            "live": list(live.items()),
+            "audiences": [[id, sorted(forks)] for id, forks in self.audiences.items()],
+            "live": list(self.live.items()),
             "dropped": dropped,
         }
+        closing = [(Kind.CUT, pack_cut(fork, cut, 0)) for fork, cut in since]
+        closing.append((Kind.RETIRE, _pack(document)))
         # Always synced: the segments are unlinked next, and nothing else holds their items.
-        super().__init__(sync=True, frames=frames, closing=(Kind.RETIRE, _pack(document)))
-        self.segments = segments
-        self.audiences = audiences
-        self.live = live
-        self.dropped = dropped
+        super().__init__(sync=True, frames=frames, closing=closing)
 
-    def apply(self, state: State, end: int) -> None:
-        super().apply(state, end)
+    def apply(self, state: State) -> None:
+        super().apply(state)
+        for (fork, cut), place in zip(self.since, self.places, strict=False):
+            state.cut(fork, Cut(place, *cut[1:]), 0)
         state.retire(self.audiences, self.live, self.dropped)
 
 
@@ -279,12 +296,12 @@ class Quarantine(Operation):
 
     def __init__(self, place: int, rows: int, live: dict[int, int]) -> None:
         document = {"place": place, "rows": rows, "live": list(live.items())}
-        super().__init__(sync=True, closing=(Kind.QUARANTINE, _pack(document)))
+        super().__init__(sync=True, closing=[(Kind.QUARANTINE, _pack(document))])
         self.place = place
         self.rows = rows
         self.live = live
 
-    def apply(self, state: State, end: int) -> None:
+    def apply(self, state: State) -> None:
         state.quarantine(self.place, self.rows, self.live)
 
 
