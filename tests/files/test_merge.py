@@ -1,0 +1,184 @@
+"""The merge of one bucket against `sorted`: whatever overlaps, arrives late or exceeds memory."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+import tidemill as tm
+from tests.files.stored_frames import StoredFrames
+from tidemill.files.merge import Choice, Merge
+from tidemill.limits import INT64_MAX, INT64_MIN
+
+near = st.integers(-20, 20)
+keys = st.one_of(near, near, st.sampled_from([INT64_MIN, INT64_MAX]))
+batches = st.lists(keys, min_size=1, max_size=12)
+memory = st.sampled_from([0, 1, 200, 1_000, 128 * 1024 * 1024])
+
+
+def rows_of(batch: tm.Batch) -> list[tuple[int, int, bytes]]:
+    return [
+        (key, seq, value)
+        for (key, value), seq in zip(batch.rows(), batch.seqs.to_pylist(), strict=True)
+    ]
+
+
+def take(merge: Merge, count: int, key_max: int = INT64_MAX) -> list[tuple[int, int, bytes]]:
+    choice = merge.choose(count, key_max)
+    if choice is None:
+        return []
+    rows = rows_of(choice.batch)
+    assert choice.last == rows[-1][:2]
+    merge.advance(choice)
+    return rows
+
+
+@given(st.lists(batches, max_size=12), st.lists(st.integers(1, 30), min_size=1), memory)
+def test_overlapping_frames_come_out_sorted(
+    pushed: list[list[int]], counts: list[int], bytes_max: int
+) -> None:
+    frames = StoredFrames()
+    for batch in pushed:
+        frames.push(batch)
+    merge = Merge(frames.all(), frames.load, bytes_max=bytes_max)
+    expected = sorted(frames.rows)
+    position = 0
+    while position < len(expected):
+        count = counts[position % len(counts)]
+        assert take(merge, count) == expected[position : position + count]
+        position += count
+    assert merge.choose(1, INT64_MAX) is None
+    assert merge.is_empty
+
+
+@given(st.lists(batches, max_size=12), keys, memory)
+def test_nothing_above_the_greatest_key_allowed_is_chosen(
+    pushed: list[list[int]], key_max: int, bytes_max: int
+) -> None:
+    frames = StoredFrames()
+    for batch in pushed:
+        frames.push(batch)
+    merge = Merge(frames.all(), frames.load, bytes_max=bytes_max)
+    expected = sorted(frames.rows)
+    allowed = [row for row in expected if row[0] <= key_max]
+    assert take(merge, 1_000, key_max) == allowed
+    assert take(merge, 1_000) == expected[len(allowed) :]
+
+
+class MergeAgainstSorted(RuleBasedStateMachine):
+    """A list that is sorted anew for every question, against a merge that never sorts it all."""
+
+    @initialize(pushed=st.lists(batches, max_size=8), bytes_max=memory)
+    def open(self, pushed: list[list[int]], bytes_max: int) -> None:
+        self.frames = StoredFrames()
+        for batch in pushed:
+            self.frames.push(batch)
+        self.merge = Merge(self.frames.all(), self.frames.load, bytes_max=bytes_max)
+        self.model = sorted(self.frames.rows)
+        self.choice: Choice | None = None
+
+    @rule(batch=batches)
+    def push(self, batch: list[int]) -> None:
+        self.merge.add(self.frames.push(batch))
+        self.model = sorted({*self.model, *self.frames.rows[-len(batch) :]})
+        self.choice = None
+
+    @rule(count=st.integers(1, 25), key_max=st.one_of(st.just(INT64_MAX), keys))
+    def choose(self, count: int, key_max: int) -> None:
+        self.choice = self.merge.choose(count, key_max)
+        found = [] if self.choice is None else rows_of(self.choice.batch)
+        assert found == [row for row in self.model if row[0] <= key_max][:count]
+
+    @rule()
+    def advance(self) -> None:
+        """Consume what was last chosen; a read may be given up instead, so this is a step apart."""
+        if self.choice is not None:
+            self.merge.advance(self.choice)
+            self.model = self.model[len(self.choice.batch) :]
+            self.choice = None
+
+    @rule()
+    def drain(self) -> None:
+        found = []
+        while rows := take(self.merge, 7):
+            found += rows
+        assert found == self.model
+        self.model = []
+        self.choice = None
+
+    @invariant()
+    def emptiness_is_known(self) -> None:
+        if hasattr(self, "merge") and self.merge.is_empty:
+            assert not self.model
+
+
+def test_pushes_choices_and_takes_in_any_order_agree_with_sorted() -> None:
+    run_state_machine_as_test(MergeAgainstSorted)  # type: ignore[no-untyped-call]
+
+
+def test_a_frame_that_overlaps_no_other_is_handed_out_without_a_copy() -> None:
+    frames = StoredFrames()
+    frames.push([1, 2, 3])
+    frames.push([4, 5, 6])
+    merge = Merge(frames.all(), frames.load)
+    choice = merge.choose(3, INT64_MAX)
+    assert choice is not None
+    stored = frames.runs[0].body.column(1).buffers()[2]
+    assert choice.batch.payload.column(0).buffers()[2].address == stored.address
+
+
+def test_frames_that_are_not_needed_yet_are_not_read() -> None:
+    frames = StoredFrames()
+    for start in range(0, 1_000, 10):
+        frames.push(list(range(start, start + 10)))
+    merge = Merge(frames.all(), frames.load)
+    merge.choose(5, INT64_MAX)
+    assert frames.loads < 5
+
+
+def test_what_is_above_the_greatest_key_allowed_is_not_read() -> None:
+    frames = StoredFrames()
+    for start in range(0, 1_000, 10):
+        frames.push(list(range(start, start + 10)))
+    merge = Merge(frames.all(), frames.load)
+    choice = merge.choose(1_000, 14)
+    assert choice is not None
+    assert len(choice.batch) == 15
+    assert frames.loads <= 3
+
+
+@pytest.mark.parametrize("bytes_max", [1_000, 100_000])
+def test_more_frames_than_memory_holds_are_merged_in_windows(bytes_max: int) -> None:
+    frames = StoredFrames()
+    for _ in range(50):
+        frames.push(list(range(0, 2_000, 10)))
+    merge = Merge(frames.all(), frames.load, bytes_max=bytes_max)
+    found = []
+    while rows := take(merge, 777):
+        found += rows
+    assert found == sorted(frames.rows)
+    # Each frame was read again for later windows, which is the price of the bound.
+    assert frames.loads > 50
+
+
+def test_payloads_of_any_type_are_merged_with_their_keys() -> None:
+    frames = StoredFrames(
+        pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))]),
+        lambda key, seq: {"id": seq, "tags": [str(key)] * (seq % 3)},
+    )
+    for batch in ([5, 1, 9], [2, 5, 8], [0, 5]):
+        frames.push(batch)
+    merge = Merge(frames.all(), frames.load)
+    found = take(merge, 100)
+    assert [row[:2] for row in found] == sorted(row[:2] for row in frames.rows)
+    for key, seq, payload in found:
+        assert payload == {"id": seq, "tags": [str(key)] * (seq % 3)}  # type: ignore[comparison-overlap]
