@@ -254,7 +254,20 @@ class ConsumingEnd:
 
 
 class Read:
-    """A read transaction; see `PriorityQueue.read`."""
+    """A read transaction, made by `read()`: leaving its block pops the items, unless the block raises.
+
+    >>> import tempfile, tidemill as tm
+    >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+    >>> receipt = queue.push([(1, b"a"), (2, b"b")])
+    >>> with queue.read(1) as read:
+    ...     read.batch.rows()
+    [(1, b'a')]
+    >>> with queue.read(1) as read:
+    ...     read.keep()
+    >>> len(queue)
+    1
+    >>> queue.close()
+    """
 
     def __init__(self, end: ConsumingEnd, rows: int, key_max: KeyMax, wait_s: float | None) -> None:
         self._end = end
