@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -9,11 +8,11 @@ import tidemill as tm
 from tidemill.gateway.command_line import main
 
 
-def test_version_names_the_installed_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_names_the_version_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["--version"])
     assert exit_.value.code == 0
-    assert capsys.readouterr().out == f"tidemill {version('tidemill')}\n"
+    assert capsys.readouterr().out == f"tidemill {tm.__version__}\n"
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

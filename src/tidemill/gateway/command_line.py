@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
-from tidemill.errors import TidemillError
+import tidemill as tm
 from tidemill.gateway import demo
 
 
@@ -20,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         demo.run(items=options.items, folder=options.folder)
-    except TidemillError as error:
+    except tm.TidemillError as error:
         print(f"tidemill: {error}", file=sys.stderr)
         return 1
     return 0
@@ -30,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tidemill", description="Durable queues on Arrow batches, in a folder."
     )
-    parser.add_argument("--version", action="version", version=f"tidemill {version('tidemill')}")
+    parser.add_argument("--version", action="version", version=f"tidemill {tm.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     command = commands.add_parser(

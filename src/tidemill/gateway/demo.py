@@ -66,16 +66,16 @@ def telemetry(items: int) -> Iterator[pa.Table]:
         )
 
 
-def _drain(queue: tm.PriorityQueue, items: int) -> None:
+def _drain(end: tm.PriorityQueue | tm.Fork, items: int) -> None:
     """Pop until nothing is left. Event n was the n-th to be taken, so that any fault shows."""
     popped = 0
-    while len(batch := queue.pop(BATCH_ROWS)):
+    while len(batch := end.pop(BATCH_ROWS)):
         numbers = batch.to_arrow().column("number").to_numpy()
         if not np.array_equal(numbers, np.arange(popped, popped + len(batch))):
             raise tm.Bug(f"items {popped:,} to {popped + len(batch):,} came out wrong")
         popped += len(batch)
-    if popped != items or len(queue):
-        raise tm.Bug(f"{items:,} items went in, {popped:,} came out, {len(queue):,} are left")
+    if popped != items or len(end):
+        raise tm.Bug(f"{items:,} items went in, {popped:,} came out, {len(end):,} are left")
 
 
 @contextmanager
