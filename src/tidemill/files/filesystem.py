@@ -87,15 +87,12 @@ class LocalFile:
         return b"".join(parts)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
-        if len(parts) <= _IOV_MAX:
-            wanted = sum(_length(part) for part in parts)
-            done = os.pwritev(self._fd, parts, offset)  # type: ignore[arg-type]
-            if done == wanted:
-                return
-            rest = memoryview(b"".join(parts))[done:]  # type: ignore[arg-type]
-            offset += done
-        else:
-            rest = memoryview(b"".join(parts))  # type: ignore[arg-type]
+        wanted = sum(map(len, parts))  # type: ignore[arg-type]
+        done = os.pwritev(self._fd, parts, offset) if len(parts) <= _IOV_MAX else 0  # type: ignore[arg-type]
+        if done == wanted:
+            return
+        rest = memoryview(b"".join(parts))[done:]  # type: ignore[arg-type]
+        offset += done
         while rest:
             done = os.pwrite(self._fd, rest, offset)
             rest = rest[done:]
@@ -165,7 +162,3 @@ class LocalFileSystem:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-
-def _length(part: Buffer) -> int:
-    return part.nbytes if isinstance(part, memoryview) else len(part)  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
 """The files of segments, few of them open at a time, whatever the size of the queue.
 
-kept    being written, or not known to be on disk: stays open, so that no sync error is missed
-idle    opened again when it is next read; the ones not read for the longest are closed first
-in use  some thread reads it: closed only when the last one is done, or the number of the
-        handle could mean another file by then
+kept   being written, or not known to be on disk: stays open, so that no sync error is missed
+other  opened when it is first read; past a number of them, the one open for the longest is let go
+
+A handle that is let go is closed when the last thread that reads through it is done: it is dropped, and closes as it goes.
+So reading takes no lock, and no number of a closed handle can come to mean another file under a reader.
 """
 
 from __future__ import annotations
@@ -11,153 +12,136 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.limits import FILES_OPEN_MAX
 
-T = TypeVar("T")
+
+class _Handle:
+    """An open file that closes when nobody refers to it any more."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+
+    def __del__(self) -> None:
+        self.file.close()
 
 
 class OpenFiles:
-    """Opens files on demand and closes what is not needed."""
+    """Opens files on demand and lets go of what is not needed."""
 
     def __init__(self, fs: FileSystem, files_max: int = FILES_OPEN_MAX) -> None:
         self._fs = fs
-        self._files_max = files_max  # of those that are idle
+        self._files_max = files_max  # beside those that are kept
         self._lock = threading.Lock()
-        self._idle: OrderedDict[PooledFile, None] = OrderedDict()
-        self._known: set[PooledFile] = set()
+        self._kept: set[PooledFile] = set()
+        self._others: dict[PooledFile, None] = {}  # open, in the order they were opened
 
     def create(self, path: Path) -> PooledFile:
         """Make a new file; it is kept open."""
         file = PooledFile(self, path)
-        file.handle = self._fs.open(path, create=True)
-        file.is_kept = True
+        file.handle = _Handle(self._fs.open(path, create=True))
         with self._lock:
-            self._known.add(file)
+            self._kept.add(file)
         return file
 
     def existing(self, path: Path) -> PooledFile:
         """A file that is there; it is opened when it is first used."""
-        file = PooledFile(self, path)
-        with self._lock:
-            self._known.add(file)
-        return file
+        return PooledFile(self, path)
 
     def close(self) -> None:
         """Close all files for good."""
-        for file in list(self._known):
+        with self._lock:
+            files = [*self._kept, *self._others]
+        for file in files:
             file.close()
 
-    def borrow(self, file: PooledFile) -> File:
+    def open(self, file: PooledFile, *, keep: bool = False) -> _Handle:
+        """Open a file if it is not."""
         with self._lock:
             if file.is_closed:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(file.path))
-            if file.handle is None:
-                file.handle = self._fs.open(file.path, write=True)
-            file.users += 1
-            self._idle.pop(file, None)
-            return file.handle
+            handle = file.handle
+            if handle is None:
+                handle = file.handle = _Handle(self._fs.open(file.path, write=True))
+            if keep:
+                self._kept.add(file)
+                self._others.pop(file, None)
+            elif file not in self._kept:
+                self._others[file] = None
+                self._drop_surplus()
+            return handle
 
-    def give_back(self, file: PooledFile) -> None:
+    def release(self, file: PooledFile, *, for_good: bool) -> None:
+        """Keep a file open no longer; `for_good`: nobody may open it again."""
         with self._lock:
-            file.users -= 1
-            surplus = self._settle(file)
-        for handle in surplus:
-            handle.close()
+            self._kept.discard(file)
+            if for_good:
+                self._others.pop(file, None)
+                file.is_closed = True
+                file.handle = None
+            elif file.handle is not None:
+                self._others[file] = None
+                self._drop_surplus()
 
-    def keep(self, file: PooledFile, *, open: bool) -> None:
-        with self._lock:
-            file.is_kept = open
-            if open:
-                self._idle.pop(file, None)
-                if file.handle is None:
-                    file.handle = self._fs.open(file.path, write=True)
-            surplus = self._settle(file)
-        for handle in surplus:
-            handle.close()
-
-    def forget(self, file: PooledFile) -> None:
-        with self._lock:
-            file.is_closed = True
-            file.is_kept = False
-            self._known.discard(file)
-            surplus = self._settle(file)
-        for handle in surplus:
-            handle.close()
-
-    def _settle(self, file: PooledFile) -> list[File]:
-        """Put a file where it belongs now; returns the handles to close."""
-        if file.users or file.is_kept or file.handle is None:
-            return []
-        if file.is_closed:
-            self._idle.pop(file, None)
-            handle, file.handle = file.handle, None
-            return [handle]
-        self._idle[file] = None
-        self._idle.move_to_end(file)
-        surplus = []
-        while len(self._idle) > self._files_max:
-            oldest, _ = self._idle.popitem(last=False)
-            if oldest.handle is not None:
-                surplus.append(oldest.handle)
-                oldest.handle = None
-        return surplus
+    def _drop_surplus(self) -> None:
+        while len(self._others) > self._files_max:
+            oldest = next(iter(self._others))
+            del self._others[oldest]
+            oldest.handle = None
 
 
 class PooledFile:
     """A file that is open when it is used."""
 
-    __slots__ = ("_pool", "handle", "is_closed", "is_kept", "path", "users")
+    __slots__ = ("_pool", "handle", "is_closed", "path")
 
     def __init__(self, pool: OpenFiles, path: Path) -> None:
         self._pool = pool
         self.path = path
-        self.handle: File | None = None
-        self.users = 0
-        self.is_kept = False
+        self.handle: _Handle | None = None
         self.is_closed = False
 
     def keep_open(self) -> None:
         """Stay open from now on."""
-        self._pool.keep(self, open=True)
+        self._pool.open(self, keep=True)
 
     def let_go(self) -> None:
-        """The file may be closed while nobody uses it."""
-        self._pool.keep(self, open=False)
+        """The file need not stay open."""
+        self._pool.release(self, for_good=False)
 
     def pread(self, length: int, offset: int) -> bytes:
-        return self._use(lambda handle: handle.pread(length, offset))
+        handle = self.handle or self._pool.open(self)
+        return handle.file.pread(length, offset)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
-        self._use(lambda handle: handle.pwrite(parts, offset))
+        handle = self.handle or self._pool.open(self)
+        handle.file.pwrite(parts, offset)
 
     def sync(self) -> None:
-        self._use(lambda handle: handle.sync())
+        handle = self.handle or self._pool.open(self)
+        handle.file.sync()
 
     def size(self) -> int:
-        return self._use(lambda handle: handle.size())
+        handle = self.handle or self._pool.open(self)
+        return handle.file.size()
 
     def truncate(self, length: int) -> None:
-        self._use(lambda handle: handle.truncate(length))
+        handle = self.handle or self._pool.open(self)
+        handle.file.truncate(length)
 
     def allocate(self, length: int) -> None:
-        self._use(lambda handle: handle.allocate(length))
+        handle = self.handle or self._pool.open(self)
+        handle.file.allocate(length)
 
     def lock(self) -> bool:
-        return self._use(lambda handle: handle.lock())
+        handle = self.handle or self._pool.open(self)
+        return handle.file.lock()
 
     def close(self) -> None:
         """Close for good; whoever still reads ends first."""
-        self._pool.forget(self)
-
-    def _use(self, call: Callable[[File], T]) -> T:
-        handle = self._pool.borrow(self)
-        try:
-            return call(handle)
-        finally:
-            self._pool.give_back(self)
+        self._pool.release(self, for_good=True)
