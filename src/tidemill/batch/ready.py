@@ -17,8 +17,8 @@ class ReadyForm:
     """Recognises the batches that need nothing done to them.
 
     >>> form = ReadyForm(pa.schema([pa.field("key", pa.int64(), nullable=False)]))
-    >>> form.fits(pa.record_batch({"key": [1, 2]})), form.fits([1, 2])
-    (True, False)
+    >>> form.keys_of(pa.record_batch({"key": [1, 2]})).tolist(), form.keys_of([1, 2])
+    ([1, 2], None)
     """
 
     __slots__ = ("_nullable", "_required", "_schema")
@@ -30,24 +30,25 @@ class ReadyForm:
         self._nullable = pa.schema([field.with_nullable(True) for field in schema])
         self._required = [index for index, field in enumerate(schema) if not field.nullable]
 
-    def fits(self, data: object) -> bool:
-        """Whether `data` can be encoded as it is: the right columns, valid, within all bounds."""
+    def keys_of(self, data: object) -> NDArray[np.int64] | None:
+        """The keys of `data` if it can be encoded as it is: the right columns, valid, within all bounds."""
         if not isinstance(data, pa.RecordBatch):
-            return False
+            return None
         given = data.schema
-        if not given.equals(self._schema) and not given.equals(self._nullable):
-            return False
+        if not given.equals(self._nullable) and not given.equals(self._schema):
+            return None
         if not 0 < data.num_rows <= BATCH_ROWS_MAX or data.get_total_buffer_size() > ITEM_BYTES_MAX:
-            return False
+            return None
         try:
             data.validate(full=True)
         except pa.ArrowException:
             # The long way finds it again, and says what is wrong.
-            return False
+            return None
+        columns = data.columns
         for index in self._required:
-            if data.column(index).null_count:
-                return False
-        return True
+            if columns[index].null_count:
+                return None
+        return int64_values(columns[0])
 
 
 def int64_values(array: pa.Array) -> NDArray[np.int64]:

@@ -37,20 +37,22 @@ class Committer:
             if leads:
                 self._is_led = True
             else:
+                wakeup = operation.wakeup = threading.Lock()
+                wakeup.acquire()
                 self._waiting.append(operation)
         if leads:
             self._lead([operation])
         else:
-            self._wait(operation)
+            self._wait(operation, wakeup)
         if operation.failure is not None:
             if leads:
                 raise operation.failure
             raise copy.copy(operation.failure) from operation.failure
 
-    def _wait(self, operation: Operation) -> None:
+    def _wait(self, operation: Operation, wakeup: threading.Lock) -> None:
         """Sleep until the operation is done, or it is this thread's turn to lead."""
         try:
-            operation.wakeup.acquire()
+            wakeup.acquire()
         except BaseException:
             self._abandon(operation)
             raise
@@ -76,13 +78,13 @@ class Committer:
                 operation.done = True
             self._hand_over()
             for operation in group:
-                operation.wakeup.release()
+                _wake(operation)
 
     def _hand_over(self) -> None:
         """Wake the next leader, if anyone waits."""
         with self._mutex:
             if self._waiting:
-                self._waiting[0].wakeup.release()
+                _wake(self._waiting[0])
             else:
                 self._is_led = False
 
@@ -91,7 +93,7 @@ class Committer:
         with self._mutex:
             if operation not in self._waiting:
                 return
-            was_promoted = not operation.wakeup.locked()
+            was_promoted = operation.wakeup is not None and not operation.wakeup.locked()
             self._waiting.remove(operation)
         if was_promoted:
             self._hand_over()
@@ -102,3 +104,9 @@ class Committer:
             return group
         others = [operation for operation in group if type(operation) is not PushOne]
         return [*others, self._combine(singles)]
+
+
+def _wake(operation: Operation) -> None:
+    """Wake the thread of an operation, if it sleeps."""
+    if operation.wakeup is not None and operation.wakeup.locked():
+        operation.wakeup.release()

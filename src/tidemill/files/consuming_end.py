@@ -294,9 +294,9 @@ class Read:
         if self._selection is None:
             raise Closed("a read takes items only inside its `with` block")
         preparation = self._end._core.folder.preparation
-        body = preparation.body(data, key)
+        keys, body = preparation.rows(data, key)
         if body.num_rows:
-            self._pushed += preparation.frames(body)
+            self._pushed += preparation.frames(keys, body)
         return int(body.num_rows)
 
     def keep(self) -> None:

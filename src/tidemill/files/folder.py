@@ -111,7 +111,6 @@ class Folder:
 
     def commit(self, operation: Operation) -> None:
         """Write an operation and apply it."""
-        self.check_open()
         self.committer.commit(operation)
 
     def sync(self) -> None:
@@ -312,10 +311,8 @@ class Folder:
             next_seq=state.next_seq,
             time_us=max(state.time_us, self.clock.time_ns() // 1000),
         )
-        ends = []
         for operation in operations:
             operation.draft(draft)
-            ends.append(draft.records[-1][0] if draft.records else draft.place)
         self.journal.append(draft, sync=any([one.sync for one in operations]))
         with self.guard:
             state.time_us = draft.time_us

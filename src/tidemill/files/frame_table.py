@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -22,6 +23,8 @@ ENTRY = np.dtype(
         ("audience", "<u4"),
     ]
 )
+
+_ROW = struct.Struct("<qqqqqQIIII")
 
 Entries: TypeAlias = NDArray[np.void]
 
@@ -104,23 +107,24 @@ class FrameList:
 class FrameTable:
     """A table that grows; appending is cheap and never moves what a reader holds."""
 
-    __slots__ = ("_count", "_rows")
+    __slots__ = ("_buffer", "_capacity", "_count")
 
-    def __init__(self, rows: Entries | None = None) -> None:
-        self._rows: Entries = np.empty(64, ENTRY) if rows is None else rows
-        self._count = 0 if rows is None else len(rows)
+    def __init__(self) -> None:
+        self._capacity = 64
+        self._buffer = bytearray(self._capacity * _ROW.size)
+        self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def rows(self) -> Entries:
-        return self._rows[: self._count]
+        return np.frombuffer(self._buffer, ENTRY, self._count)
 
     def append(self, entry: Entry) -> None:
-        if self._count == len(self._rows):
-            grown = np.empty(max(64, 2 * self._count), ENTRY)
-            grown[: self._count] = self._rows
-            self._rows = grown
-        self._rows[self._count] = entry[1:]
+        if self._count == self._capacity:
+            # A new buffer, because the old one cannot grow while somebody looks at it.
+            self._buffer = self._buffer + bytes(len(self._buffer))
+            self._capacity *= 2
+        _ROW.pack_into(self._buffer, self._count * _ROW.size, *entry[1:])
         self._count += 1

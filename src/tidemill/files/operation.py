@@ -10,14 +10,14 @@ import json
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from tidemill.batch.frame import EncodedBody
 from tidemill.batch.header import HEADER_BYTES, pack_header
 from tidemill.errors import Corrupt
+from tidemill.files.bucket import Keys
 from tidemill.files.cut import Cut, pack_cut
 from tidemill.files.frame_table import Entry
 from tidemill.files.draft import Draft
@@ -29,8 +29,7 @@ T = TypeVar("T")
 _CHECK = struct.Struct("<Q")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFrame:
+class PreparedFrame(NamedTuple):
     """Sorted rows of one bucket, encoded; only numbers and time are missing."""
 
     bucket: int
@@ -61,8 +60,7 @@ class Operation:
         self.places: list[int] = []  # of the closing records
         self.done = False
         self.failure: BaseException | None = None
-        self.wakeup = threading.Lock()
-        self.wakeup.acquire()
+        self.wakeup: threading.Lock | None = None  # what the thread sleeps on, if it has to wait
 
     @property
     def total_bytes(self) -> int:
@@ -161,10 +159,11 @@ class PushOne(Operation):
     their numbers stay together.
     """
 
-    __slots__ = ("body", "seq")
+    __slots__ = ("body", "keys", "seq")
 
-    def __init__(self, body: pa.RecordBatch, *, sync: bool) -> None:
+    def __init__(self, keys: Keys, body: pa.RecordBatch, *, sync: bool) -> None:
         super().__init__(sync=sync)
+        self.keys = keys
         self.body = body
         self.seq = 0
 

@@ -10,12 +10,11 @@ from tidemill.batch import (
     SchemaVersions,
     encode_body,
     int64_array,
-    int64_values,
     join_body,
     to_rows,
 )
 from tidemill.clock import Clock
-from tidemill.files.bucket import BucketFunction, Custom, split
+from tidemill.files.bucket import BucketFunction, Custom, Keys, split
 from tidemill.files.operation import PreparedFrame, PushOne, PushTogether
 from tidemill.limits import SHARED_FRAME_ITEM_BYTES_MAX
 
@@ -30,19 +29,18 @@ class Preparation:
         self._clock = clock
         self._ready = ReadyForm(versions.body(versions.newest_fingerprint, carried=False))
 
-    def body(self, data: object, key: str | None = None) -> pa.RecordBatch:
-        """The rows as they were given, as the body of a frame would hold them: the key first."""
-        if key is None and self._ready.fits(data):
-            return data
+    def rows(self, data: object, key: str | None = None) -> tuple[Keys, pa.RecordBatch]:
+        """(keys, rows as the body of a frame holds them), in the order given."""
+        if key is None and (keys := self._ready.keys_of(data)) is not None:
+            return keys, data
         rows = to_rows(data, schema=self._payload_schema, key=key)
         keys = rows.keys
         if keys is None:
             keys = np.full(len(rows), self._clock.time_ns(), np.int64)
-        return join_body(keys, rows.payload)
+        return keys, join_body(keys, rows.payload)
 
-    def frames(self, body: pa.RecordBatch) -> list[PreparedFrame]:
+    def frames(self, keys: Keys, body: pa.RecordBatch) -> list[PreparedFrame]:
         """The rows as frames, in the order of their keys, equal keys in the order given."""
-        keys = int64_values(body.column(0))
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
             order = np.argsort(keys, kind="stable")
             body, keys = body.take(int64_array(order)), keys[order]
@@ -73,8 +71,9 @@ class Preparation:
     def together(self, members: list[PushOne]) -> PushTogether:
         """Several pushes of one row as one operation."""
         if len(members) == 1:
-            return PushTogether(members, self.frames(members[0].body), [0])
+            return PushTogether(members, self.frames(members[0].keys, members[0].body), [0])
+        keys = np.concatenate([member.keys for member in members])
         body = pa.concat_batches([member.body for member in members])
         ranks = np.empty(len(members), np.int64)
-        ranks[np.argsort(int64_values(body.column(0)), kind="stable")] = np.arange(len(members))
-        return PushTogether(members, self.frames(body), ranks.tolist())
+        ranks[np.argsort(keys, kind="stable")] = np.arange(len(members))
+        return PushTogether(members, self.frames(keys, body), ranks.tolist())

@@ -139,7 +139,7 @@ class PriorityQueue(ConsumingEnd):
         self._check()
         folder = self._core.folder
         sync = folder.options.syncs_pushes
-        body = folder.preparation.body(data, key)
+        keys, body = folder.preparation.rows(data, key)
         count = body.num_rows
         durability: Literal["buffered", "synced"] = "synced" if sync else "buffered"
         if count == 0:
@@ -147,11 +147,11 @@ class PriorityQueue(ConsumingEnd):
         if self._bytes_max is not None:
             self._core.make_room(body.nbytes)
         if count == 1 and folder.preparation.may_share(body):
-            one = PushOne(body, sync=sync)
+            one = PushOne(keys, body, sync=sync)
             folder.commit(one)
             first = last = one.seq
         else:
-            push = Push(sync=sync, frames=folder.preparation.frames(body))
+            push = Push(sync=sync, frames=folder.preparation.frames(keys, body))
             folder.commit(push)
             first, last = push.seqs
         self._core.maintenance.after_push()
