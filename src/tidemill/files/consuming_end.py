@@ -276,7 +276,6 @@ class Read:
         self._wait_s = wait_s
         self._selection: Selection | None = None
         self._pushed: list[PreparedFrame] = []
-        self._pushed_bytes = 0
         self._is_kept = False
 
     @property
@@ -293,6 +292,7 @@ class Read:
         """
         if self._selection is None:
             raise Closed("a read takes items only inside its `with` block")
+        self._end._check()
         preparation = self._end._core.folder.preparation
         keys, body = preparation.rows(data, key)
         if body.num_rows:
@@ -315,7 +315,7 @@ class Read:
 
         if self._selection is not None:
             raise ReadInProgress("this read is open already; leave its block first")
-        self._pushed, self._pushed_bytes, self._is_kept = [], 0, False
+        self._pushed, self._is_kept = [], False
         self._selection = end._waiting(attempt, self._key_max, self._wait_s)
         return self
 
@@ -334,7 +334,7 @@ class Read:
             if kind is not None:
                 return
             if frames:
-                end._core.make_room(self._pushed_bytes)
+                end._core.make_room(sum(len(frame.body.buffer) for frame in frames))
             if selection.parts and not self._is_kept:
                 end._tolerating(lambda: end._consume(selection, frames))
                 end._after_take(len(selection.batch))

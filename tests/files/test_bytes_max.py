@@ -1,0 +1,109 @@
+"""A queue that may not take more than so much disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+
+KIB = 1024
+BYTES_MAX = 256 * KIB
+
+
+def size_of(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def fill(queue: tm.PriorityQueue, size: int = 2_000) -> int:
+    """Push until the queue refuses; returns how many pushes it took."""
+    count = 0
+    with pytest.raises(tm.QueueFull, match="bytes_max"):
+        while True:
+            queue.push([(count, bytes(size))])
+            count += 1
+    return count
+
+
+def test_a_full_queue_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX, maintain_in_background=False) as queue:
+        count = fill(queue)
+        assert count > 40
+        assert len(queue) == count
+        assert size_of(tmp_path) <= BYTES_MAX
+        assert queue.pop(-1).keys.to_pylist() == list(range(count))
+
+
+def test_popping_makes_room_again(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX, maintain_in_background=False) as queue:
+        first = fill(queue)
+        for _ in range(5):
+            queue.pop(first // 2)
+            assert fill(queue) > 10
+            assert size_of(tmp_path) <= BYTES_MAX
+
+
+def test_a_full_queue_can_be_emptied_one_by_one(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX, maintain_in_background=False) as queue:
+        count = fill(queue)
+        assert [queue.pop().keys[0].as_py() for _ in range(count)] == list(range(count))
+        assert size_of(tmp_path) <= BYTES_MAX
+
+
+def test_the_oldest_by_arrival_are_dropped_if_so_told(tmp_path: Path) -> None:
+    with tm.PriorityQueue(
+        tmp_path, bytes_max=BYTES_MAX, when_full="drop_oldest", maintain_in_background=False
+    ) as queue:
+        fork = queue.fork("f")
+        # Keys fall, so that the oldest are the last in order.
+        for number in range(500):
+            queue.push([(-number, bytes(2_000))])
+            assert size_of(tmp_path) <= BYTES_MAX
+        stats = queue.stats()
+        assert stats.dropped > 300
+        assert len(queue) == len(fork) == 500 - stats.dropped
+        kept = [-key for key in queue.pop(-1).keys.to_pylist()]
+        assert kept == list(range(499, stats.dropped - 1, -1))
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert queue.stats().dropped == stats.dropped
+        assert len(queue.fork("f")) == 500 - stats.dropped
+
+
+def test_a_push_that_can_never_fit_drops_nothing(tmp_path: Path) -> None:
+    with tm.PriorityQueue(
+        tmp_path, bytes_max=BYTES_MAX, when_full="drop_oldest", maintain_in_background=False
+    ) as queue:
+        for number in range(60):
+            queue.push([(number, bytes(2_000))])
+        before = queue.stats()
+        with pytest.raises(tm.QueueFull, match="never fit"):
+            queue.push([(0, bytes(BYTES_MAX))])
+        assert queue.stats() == before
+
+
+def test_what_a_read_pushes_back_counts_as_well(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX, maintain_in_background=False) as queue:
+        count = fill(queue)
+        with pytest.raises(tm.QueueFull), queue.read(1) as read:
+            read.push([(0, bytes(20_000)), (1, bytes(20_000))])
+        assert len(queue) == count
+        assert size_of(tmp_path) <= BYTES_MAX
+
+
+def test_a_bound_is_a_whole_number_that_leaves_room_to_work(tmp_path: Path) -> None:
+    for bytes_max in (0, -1, 1.5, True, "1 GB", 64 * KIB):
+        with pytest.raises(tm.InvalidInput, match="bytes_max"):
+            tm.PriorityQueue(tmp_path / "queue", bytes_max=bytes_max)  # type: ignore[arg-type]
+    with pytest.raises(tm.InvalidInput, match="when_full"):
+        tm.PriorityQueue(tmp_path / "queue", bytes_max=BYTES_MAX, when_full="shrug")  # type: ignore[arg-type]
+    assert not (tmp_path / "queue").exists()
+
+
+def test_a_bound_below_four_of_the_recorded_segments_is_refused(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, segment_bytes=128 * KIB) as queue:
+        queue.push([(1, b"a")])
+    with pytest.raises(tm.InvalidInput, match="4 segments"):
+        tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX)
+    with tm.PriorityQueue(tmp_path, bytes_max=1024 * KIB) as queue:
+        assert len(queue) == 1
