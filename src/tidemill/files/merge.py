@@ -34,6 +34,8 @@ from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
 
 _CHUNK_FRAMES = 256  # frames read at once
+_AHEAD_FRAMES = 8  # ... before anyone asked for more than one
+_AHEAD_BYTES = 1024 * 1024
 
 
 class Source(NamedTuple):
@@ -67,6 +69,11 @@ class Pending:
         if self._heap and (not self._next or self._heap[0] < self._next[-1]):
             return self._heap[0][:2]
         return self._next[-1][:2] if self._next else (INT64_MAX, INT64_MAX)
+
+    @property
+    def length(self) -> int:
+        """The bytes of the frame that is next in the table, as a measure of all."""
+        return self._next[-1].entry.length if self._next else 0
 
     def push(self, source: Source) -> None:
         heapq.heappush(self._heap, source)
@@ -115,6 +122,7 @@ class Merge:
         self._bytes_max = bytes_max
         self._pending = Pending(frames)
         self._loaded: list[Loaded] = []
+        self._chunk = 1
         self._windows: list[Run] = []
         self._late: list[Entry] = []
         self._late_runs: list[Loaded] = []
@@ -227,7 +235,10 @@ class Merge:
 
     def _load_enough(self, wanted: int, key_max: int) -> bool:
         """Load pending frames until `wanted` rows lie below the first row of the others; False if memory is full."""
-        chunk = 1
+        if not self._loaded:
+            # Whoever comes back for more is likely to go on: a few frames are read in one go, while it is cheap.
+            self._chunk = min(2 * self._chunk, _AHEAD_FRAMES)
+        chunk = min(self._chunk, max(_AHEAD_BYTES // max(self._pending.length, 1), 1))
         while len(self._pending) and self._pending.head[0] <= key_max:
             if self._loaded:
                 key, seq = self._pending.head

@@ -157,24 +157,28 @@ class Recovery:
     ) -> int:
         """Find the end of the last committed operation, and remove what lies behind it."""
         torn = 0
-        lost = False
+        lost_from: int | None = None
         for number in sorted(scanned):
             one = scanned[number]
-            if lost:
-                # Everything here came after an operation that the disk lost.
-                torn += one.segment.file.size()
-                self._discard(segments.pop(number))
-                del scanned[number]
-                continue
             committed = _committed(one, vouched, self._expected_end(number, scanned))
             one.findings = committed.findings
             one.segment.end = committed.end
-            lost = committed.lost
-            if number == max(segments) or lost:
-                if _is_dirty(one.segment):
-                    torn += one.segment.file.size() - committed.end
-                    one.segment.file.truncate(committed.end)
-                one.segment.file.sync()
+            if (number == max(segments) or committed.lost) and _is_dirty(one.segment):
+                torn += one.segment.file.size() - committed.end
+                one.segment.file.truncate(committed.end)
+            # A killed process leaves data that is written, but not on disk yet.
+            one.segment.file.sync()
+            if committed.lost:
+                lost_from = number
+                break
+        if lost_from is None:
+            return torn
+        # Everything behind came after an operation that the disk lost. The newest goes first, so that a crash in
+        # the middle leaves no gap.
+        for number in sorted([one for one in scanned if one > lost_from], reverse=True):
+            torn += scanned[number].segment.file.size()
+            self._discard(segments.pop(number))
+            del scanned[number]
         return torn
 
     def _expected_end(self, number: int, scanned: dict[int, _Scanned]) -> int | None:
