@@ -16,6 +16,7 @@ import xxhash
 from tidemill.batch import SchemaVersions
 from tidemill.errors import Corrupt, NotAQueue, UnknownFormat
 from tidemill.files.filesystem import FileSystem
+from tidemill.limits import INT64_MAX, SEGMENT_BYTES_MIN
 
 NAME = "settings.json"
 _DRAFT = "settings.json.new"
@@ -92,10 +93,11 @@ def _parse(data: bytes, folder: Path) -> Settings:
     if document.get("kind") != KIND:
         raise NotAQueue(f"{folder} holds a {document.get('kind')}, not a priority queue")
     try:
+        segment_bytes = int(document["segment_bytes"])
+        if not SEGMENT_BYTES_MIN <= segment_bytes <= INT64_MAX:
+            raise ValueError(f"a segment has no {segment_bytes} bytes")
         return Settings(
-            str(document["bucket"]),
-            SchemaVersions.from_json(document["schemas"]),
-            int(document["segment_bytes"]),
+            str(document["bucket"]), SchemaVersions.from_json(document["schemas"]), segment_bytes
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"the settings make no sense: {error}") from error

@@ -1,0 +1,192 @@
+"""One process owns a folder at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+
+OWNER = """
+import sys, tidemill as tm
+queue = tm.PriorityQueue(sys.argv[1])
+queue.push([(1, b"a")])
+print("open", flush=True)
+sys.stdin.readline()
+"""
+
+
+def owner(path: Path) -> subprocess.Popen[str]:
+    """Another process that has the queue open and waits for a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_second_process_is_told_the_process_id_of_the_first(tmp_path: Path) -> None:
+    process = owner(tmp_path)
+    try:
+        with pytest.raises(tm.Locked) as found:
+            tm.PriorityQueue(tmp_path)
+        assert found.value.pid == process.pid
+        assert str(process.pid) in str(found.value)
+    finally:
+        end(process)
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert len(queue) == 1
+
+
+def test_the_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
+    process = owner(tmp_path)
+    process.send_signal(signal.SIGKILL)
+    end(process)
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert queue.pop(9).rows() == [(1, b"a")]
+
+
+def test_a_second_handle_in_the_same_process_is_refused_too(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        with pytest.raises(tm.Locked, match="this process") as found:
+            tm.PriorityQueue(tmp_path)
+        assert found.value.pid == os.getpid()
+        queue.push([b"still mine"])
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert len(queue) == 1
+
+
+def test_a_refused_opening_leaves_the_owner_in_peace(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        for _ in range(3):
+            with pytest.raises(tm.Locked):
+                tm.PriorityQueue(tmp_path)
+        assert queue.push([b"a"]).first == 1
+
+
+def test_a_failed_opening_lets_the_folder_go(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, bucket=tm.Width(5)):
+        pass
+    for _ in range(3):
+        with pytest.raises(tm.BucketMismatch):
+            tm.PriorityQueue(tmp_path, bucket=tm.Width(6))
+    with tm.PriorityQueue(tmp_path):
+        pass
+
+
+def test_a_failed_opening_leaves_no_file_open(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, segment_bytes=16 * 1024) as queue:
+        for _ in range(100):
+            queue.push([(1, bytes(1_000))])
+    first = min((tmp_path / "journal").glob("*.segment"))
+    first.rename(tmp_path / "away")
+    before = set(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(tm.Corrupt):
+            tm.PriorityQueue(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
+
+
+def test_a_lock_file_full_of_rubbish_still_locks(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path):
+        (tmp_path / "lock").write_bytes(b"\xff rubbish")
+        with pytest.raises(tm.Locked) as found:
+            tm.PriorityQueue(tmp_path)
+        assert found.value.pid is None
+    (tmp_path / "lock").write_bytes(b"\xff rubbish")
+    with tm.PriorityQueue(tmp_path):
+        pass
+
+
+CHILD = """
+import os, sys, tidemill as tm
+queue = tm.PriorityQueue(sys.argv[1])
+queue.push([(key, b"") for key in range(5)])
+fork = queue.fork("f")
+with queue.read(1) as read:
+    pid = os.fork()
+    if pid == 0:
+        wrong = []
+        for name, use in {
+            "push": lambda: queue.push([b"x"]),
+            "pop": lambda: queue.pop(),
+            "peek": lambda: queue.peek(),
+            "read": lambda: queue.read().__enter__(),
+            "read.push": lambda: read.push([b"x"]),
+            "delete": lambda: queue.delete(0, 9),
+            "clear": lambda: queue.clear(),
+            "fork": lambda: queue.fork("g"),
+            "forks": lambda: queue.forks(),
+            "sync": lambda: queue.sync(),
+            "stats": lambda: queue.stats(),
+            "len": lambda: len(queue),
+            "fork.pop": lambda: fork.pop(),
+            "fork.remove": lambda: fork.remove(),
+            "leave": lambda: read.__exit__(None, None, None),
+        }.items():
+            try:
+                use()
+            except tm.Closed as error:
+                if "os.fork()" not in str(error):
+                    wrong.append(name)
+            else:
+                wrong.append(name)
+        queue.close()  # merely forgets the handle
+        print(wrong, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    read.keep()
+print(len(queue), queue.pop(5).keys.to_pylist(), flush=True)
+queue.close()
+"""
+
+
+def test_after_fork_every_use_in_the_child_raises_and_the_parent_goes_on(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n5 [0, 1, 2, 3, 4]\n"
+
+
+ORPHAN = """
+import os, sys, tidemill as tm
+queue = tm.PriorityQueue(sys.argv[1])
+reads, writes = os.pipe()
+pid = os.fork()
+if pid == 0:
+    os.close(writes)
+    os.read(reads, 1)  # lives on until its parent has ended or lets it go
+    os._exit(0)
+os.close(reads)
+queue.close()
+queue = tm.PriorityQueue(sys.argv[1])
+queue.push([b"a"])
+queue.close()
+print("opened again", flush=True)
+os.close(writes)
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_child_that_lives_on_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ORPHAN, str(tmp_path)], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("opened again\n", "")
