@@ -10,6 +10,7 @@ So reading takes no lock, and no number of a closed handle can come to mean anot
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.limits import FILES_OPEN_MAX
+
+logger = logging.getLogger(__name__)
 
 
 class _Handle:
@@ -28,7 +31,11 @@ class _Handle:
         self.file = file
 
     def __del__(self) -> None:
-        self.file.close()
+        try:
+            self.file.close()
+        except OSError as error:
+            # Nobody is left to tell; what was written is known to be on disk, or is synced elsewhere.
+            logger.warning("a file could not be closed: %s", error)
 
 
 class OpenFiles:
