@@ -71,8 +71,9 @@ class Journal:
     def bytes(self) -> int:
         """What the segments take on disk."""
         active = self.active
-        sealed = sum(segment.end for segment in self.segments.values() if segment is not active)
-        return sealed + max(active.end, self._allocated)
+        # A list, because segments come and go while other threads ask.
+        sealed = [segment.end for segment in list(self.segments.values()) if segment is not active]
+        return sum(sealed) + max(active.end, self._allocated)
 
     def begin(self, total: int, *, next_seq: int, time_us: int) -> Draft:
         """Make room for `total` bytes and start laying them out; a full disk shows here."""

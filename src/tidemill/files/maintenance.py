@@ -1,6 +1,6 @@
 """What a queue does on the side: seals get their summaries, and disk comes back.
 
-When it is due, one round removes dead segments, then rewrites at most a few others:
+When it is due, one round removes dead segments, then rewrites others, as long as that pays:
 
     tiny      many small frames, which cost memory and time to read one by one
     garbage   the journal is more than twice what is alive, plus three segments
@@ -112,14 +112,28 @@ class Maintenance:
             self._seen_active = folder.journal.active.number
             folder.journal.finish_seals()
             facts = self._retire_dead()
+            chosen = self._choose(facts)
+            while chosen and not self._is_stopped:
+                before = self._used_bytes()
+                for number in chosen:
+                    self._carry(number)
+                facts = self._retire_dead()
+                # On as long as it pays: what is alive is an estimate, and cuts go with time alone.
+                saved = before - self._used_bytes()
+                pays = saved > folder.journal.segment_bytes // 8
+                chosen = self._choose(facts, cuts_matter=False) if pays else []
             self._rows_per_round = self._rows_until_due = _rows_per_round(facts)
-            for number in self._choose(facts):
-                try:
-                    carry(folder, number)
-                except Corrupt as damage:
-                    # A pop will meet the damage and deal with it; until then the segment stays.
-                    logger.error("segment %d cannot be rewritten: %s", number, damage)
-                    self._stuck.add(number)
+
+    def _carry(self, number: int) -> None:
+        try:
+            carry(self._folder, number)
+        except Corrupt as damage:
+            # A pop will meet the damage and deal with it; until then the segment stays.
+            logger.error("segment %d cannot be rewritten: %s", number, damage)
+            self._stuck.add(number)
+
+    def _used_bytes(self) -> int:
+        return sum(segment.end for segment in list(self._folder.journal.segments.values()))
 
     def drop_oldest(self) -> bool:
         """Give up what is left in the oldest segment; False if none is sealed."""
@@ -197,7 +211,7 @@ class Maintenance:
             retire_dead(folder, dead)
         return alive
 
-    def _choose(self, facts: list[SegmentFacts]) -> list[int]:
+    def _choose(self, facts: list[SegmentFacts], *, cuts_matter: bool = True) -> list[int]:
         folder = self._folder
         with folder.guard:
             forks = list(folder.state.forks.values())
@@ -205,7 +219,7 @@ class Maintenance:
             item_bytes = sum(one.data_bytes for one in facts) / items if items else 0.0
             live_bytes = int(item_bytes * sum(fork.live for fork in forks))
             total_bytes = folder.journal.bytes
-            cuts_most = max(len(fork.cuts) for fork in forks)
+            cuts_most = max(len(fork.cuts) for fork in forks) if cuts_matter else 0
         return choose_rewrites(
             [one for one in facts if one.number not in self._stuck],
             total_bytes=total_bytes,

@@ -1,0 +1,237 @@
+"""Disk comes back: segments go when nobody needs them, and what is left of them is carried on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+import tidemill as tm
+from tidemill.files import maintenance
+from tidemill.files.maintenance import SegmentFacts, choose_rewrites
+
+SEGMENT = 32 * 1024
+
+
+def queue_at(path: Path, **options: object) -> tm.PriorityQueue:
+    given = {"segment_bytes": SEGMENT, "maintain_in_background": False, "sync": "none", **options}
+    return tm.PriorityQueue(path, **given)  # type: ignore[arg-type]
+
+
+def segments_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path / "journal").glob("*.segment"))
+
+
+@pytest.mark.parametrize("forks", [0, 1, 3])
+def test_push_and_pop_with_few_keys_and_never_empty_stays_within_four_segments_per_fork(
+    tmp_path: Path, forks: int
+) -> None:
+    dice = random.Random(forks)
+    with queue_at(tmp_path) as queue:
+        ends = [queue, *(queue.fork(f"f{number}") for number in range(forks))]
+        queue.push([(key, bytes(100)) for key in range(11)])
+        written = 0
+        for _ in range(400):
+            queue.push([(dice.randint(0, 10), bytes(100)) for _ in range(20)])
+            written += 20 * 100
+            for end in ends:
+                assert len(end.pop(20)) == 20
+            assert len(queue) == 11
+            assert segments_bytes(tmp_path) <= 4 * SEGMENT * len(ends)
+        # All that was written would have taken much more.
+        assert written > 16 * SEGMENT
+
+
+@pytest.mark.slow
+def test_it_stays_so_one_item_at_a_time(tmp_path: Path) -> None:
+    dice = random.Random(1)
+    with queue_at(tmp_path) as queue:
+        queue.push([(key, b"x") for key in range(11)])
+        for _ in range(5_000):
+            queue.push([(dice.randint(0, 10), b"x")])
+            assert len(queue.pop()) == 1
+            assert segments_bytes(tmp_path) <= 4 * SEGMENT
+
+
+def test_disk_comes_back_when_the_queue_is_drained(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        for start in range(0, 2_000, 20):
+            queue.push([(key, bytes(200)) for key in range(start, start + 20)])
+        full = segments_bytes(tmp_path)
+        assert full > 12 * SEGMENT
+        # It comes back along the way, not only at the end.
+        queue.pop(1_000)
+        assert segments_bytes(tmp_path) < 0.7 * full
+        while len(queue):
+            queue.pop(100)
+        assert queue.stats().segments == 1
+        assert segments_bytes(tmp_path) <= SEGMENT
+
+
+def test_disk_comes_back_although_it_was_drained_in_another_order(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        for start in range(100):
+            queue.push([(key, bytes(200)) for key in range(start, 2_000, 100)])
+        full = segments_bytes(tmp_path)
+        # Every pop takes a little from every segment, and none of them is emptied early.
+        for _ in range(19):
+            queue.pop(100)
+        assert len(queue) == 100
+        assert segments_bytes(tmp_path) < full / 2
+        assert queue.pop(-1).keys.to_pylist() == list(range(1_900, 2_000))
+
+
+def test_a_slow_fork_keeps_its_items_and_nothing_else(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        slow = queue.fork("slow")
+        for number in range(1_000):
+            queue.push([(number, bytes(500))])
+            queue.pop()
+            if number % 10:
+                slow.pop()
+        left = len(slow)
+        assert left == 100
+        assert segments_bytes(tmp_path) <= 2 * left * 1_000 + 4 * SEGMENT
+        assert slow.pop(-1).keys.to_pylist() == list(range(900, 1_000))
+
+
+def test_removing_the_fork_that_held_it_gives_disk_back(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        idle = queue.fork("idle")
+        for number in range(500):
+            queue.push([(number, bytes(500))])
+            queue.pop()
+        assert segments_bytes(tmp_path) > 8 * SEGMENT
+        idle.remove()
+        assert segments_bytes(tmp_path) <= 2 * SEGMENT
+
+
+def test_data_stays_while_any_fork_needs_it(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        idle = queue.fork("idle")
+        for number in range(500):
+            queue.push([(number, str(number).encode() * 100)])
+            queue.pop()
+    with queue_at(tmp_path) as queue:
+        idle = queue.fork("idle")
+        assert idle.pop(-1).rows() == [(n, str(n).encode() * 100) for n in range(500)]
+
+
+def test_tiny_frames_are_merged(tmp_path: Path) -> None:
+    with queue_at(tmp_path, segment_bytes=256 * 1024) as queue:
+        for number in range(3_000):
+            queue.push([(number % 7, b"x")])
+        with queue._core.folder.guard:
+            frames = sum(
+                len(queue._core.folder.index.frames_of_segment(number))
+                for number in queue._core.folder.journal.segments
+            )
+        assert frames < 1_000
+        rows = queue.pop(-1)
+        assert rows.keys.to_pylist() == sorted(n % 7 for n in range(3_000))
+        for key in range(7):
+            seqs = rows.seqs.filter(pc.equal(rows.keys, key)).to_pylist()
+            assert seqs == sorted(seqs)
+
+
+def test_the_times_and_numbers_of_items_outlive_their_segments(tmp_path: Path) -> None:
+    with queue_at(tmp_path, segment_bytes=64 * 1024) as queue:
+        for number in range(20):
+            queue.push([(number, b"old")])
+            for _ in range(100):
+                queue.push([(-2, bytes(400))])
+                queue.pop()
+            if number == 9:
+                first = queue.peek(10).to_arrow()
+        assert min(queue._core.folder.journal.segments) > 10
+        assert queue.peek(10).to_arrow().equals(first)
+    with queue_at(tmp_path) as queue:
+        assert queue.peek(10).to_arrow().equals(first)
+
+
+def test_descending_keys_keep_the_number_of_cuts_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "CUTS_PER_FORK_MAX", 64)
+    with queue_at(tmp_path) as queue:
+        queue.push([(10**9, b"the bottom of the stack")])
+        most = 0
+        for number in range(3_000):
+            queue.push([(-number, b"x")])
+            assert queue.pop().keys.to_pylist() == [-number]
+            most = max(most, queue.stats().cuts)
+        # One segment's worth may come on top, for only sealed ones are rewritten.
+        assert 10 < most < 64 + 3 * SEGMENT // 500
+        assert queue.pop(2).values.to_pylist() == [b"the bottom of the stack"]
+
+
+def test_a_drained_queue_whose_fork_lags_is_not_swept_at_every_pop(tmp_path: Path) -> None:
+    rounds = 0
+    with queue_at(tmp_path) as queue:
+        queue.fork("idle")
+        for number in range(200):
+            queue.push([(number, bytes(500))])
+        queue.clear()
+        upkeep = queue._core.maintenance
+        run_round = upkeep.run_round
+
+        def counted() -> None:
+            nonlocal rounds
+            rounds += 1
+            run_round()
+
+        upkeep.run_round = counted  # type: ignore[method-assign]
+        for number in range(20):
+            queue.push([(number, b"x")])
+            queue.pop()
+        assert rounds < 5
+
+
+def test_upkeep_in_the_background_does_the_same(tmp_path: Path) -> None:
+    with queue_at(tmp_path, maintain_in_background=True) as queue:
+        for number in range(1_000):
+            queue.push([(number % 11, bytes(200))])
+            if number > 20:
+                queue.pop()
+        queue._core.maintenance.run_round()
+        assert len(queue) == 21
+        assert segments_bytes(tmp_path) <= 5 * SEGMENT
+
+
+def test_closing_gives_preallocated_disk_back(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([(1, b"a")])
+        assert segments_bytes(tmp_path) == 64 * 1024 * 1024
+    assert segments_bytes(tmp_path) < 8 * 1024
+
+
+def facts(
+    number: int, *, bytes_: int = 60_000, frames: int = 4, items: int = 100, alive: int = 100
+) -> SegmentFacts:
+    return SegmentFacts(number, bytes_, frames, 1, items, alive)
+
+
+def chosen(*segments: SegmentFacts, total: int = 0, live: int = 0, cuts: int = 0) -> list[int]:
+    return choose_rewrites(
+        list(segments), total_bytes=total, live_bytes=live, segment_bytes=64 * 1024, cuts_most=cuts
+    )
+
+
+def test_nothing_is_rewritten_without_need() -> None:
+    assert chosen() == []
+    assert chosen(facts(1), facts(2), total=120_000, live=120_000) == []
+
+
+def test_the_emptiest_segment_is_rewritten_when_garbage_outweighs_the_living() -> None:
+    assert chosen(facts(1, alive=90), facts(2, alive=10), total=10**6, live=10**5) == [2]
+
+
+def test_segments_of_tiny_frames_are_rewritten_a_few_at_a_time() -> None:
+    tiny = [facts(number, frames=1_000) for number in range(1, 6)]
+    assert chosen(*tiny) == [1, 2]
+
+
+def test_the_oldest_segment_is_rewritten_when_there_are_too_many_cuts() -> None:
+    assert chosen(facts(3), facts(4), cuts=10**6) == [3]
