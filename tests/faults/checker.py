@@ -132,6 +132,14 @@ class PrefixModel:
     def clear(self, fork: str) -> int:
         return self._step(f"clear {fork}", {**self._states[-1], fork: ()})
 
+    def drop(self, arrivals: set[int]) -> int:
+        """The items with these arrival numbers are given up, in every fork."""
+        state = {
+            fork: tuple(item for item in items if item.arrival not in arrivals)
+            for fork, items in self._states[-1].items()
+        }
+        return self._step(f"drop {len(arrivals)}", state)
+
     def nothing(self, words: str) -> int:
         """An operation that must not change what is seen: a merge, a reclaim, a reopening."""
         return self._step(words, self._states[-1])

@@ -57,13 +57,14 @@ class _Inode:
 class MemoryFile:
     """An open file of a `MemoryFileSystem`."""
 
-    __slots__ = ("_inode", "_owner", "_path", "_write")
+    __slots__ = ("_inode", "_is_dead", "_owner", "_path", "_write")
 
     def __init__(self, owner: MemoryFileSystem, inode: _Inode, path: Path, *, write: bool) -> None:
         self._owner: MemoryFileSystem | None = owner
         self._inode = inode
         self._path = path
         self._write = write
+        self._is_dead = False
 
     def pread(self, length: int, offset: int) -> bytes:
         self._live()
@@ -137,6 +138,9 @@ class MemoryFile:
             return True
 
     def close(self) -> None:
+        if self._is_dead:
+            # The process is gone, and with it whoever would have called this.
+            return
         owner = self._live()
         with owner.guard:
             self.drop()
@@ -258,6 +262,7 @@ class MemoryFileSystem:
         with self.guard:
             for handle in self.handles:
                 handle.drop()
+                handle._is_dead = True
             self.handles.clear()
 
     def _number(self) -> int:

@@ -49,14 +49,15 @@ def _try_carry(folder: Folder, number: int) -> bool:
     with folder.guard:
         cursors = [folder.cursors[fork] for fork in sorted(folder.cursors)]
         cuts = [cursor.fork.cuts.copy() for cursor in cursors]
-        seen = folder.journal.end
     carrier = _Carrier(folder, cursors, cuts)
     frames = carrier.survivors(number)
     with folder.all_cursors() as present:
         if present != cursors:
             return False
         since = [
-            (cursor.fork.id, cut) for cursor in cursors for cut in cursor.fork.cuts.made_after(seen)
+            (cursor.fork.id, cut)
+            for cursor, before in zip(cursors, cuts, strict=True)
+            for cut in cursor.fork.cuts.made_since(before)
         ]
         folder.commit(Retire([number], frames=frames, audiences=carrier.audiences, since=since))
     _remove(folder, [number])
@@ -68,7 +69,8 @@ def drop(folder: Folder, number: int) -> int:
     with folder.all_cursors() as cursors:
         with folder.guard:
             frames = folder.index.frames_of_segment(number)
-        live = {cursor.fork.id: cursor.fork.live for cursor in cursors}
+            arrived = folder.state.arrived
+            live = {cursor.fork.id: cursor.fork.live for cursor in cursors}
         dropped = 0
         carrier = _Carrier(folder, cursors, [cursor.fork.cuts for cursor in cursors])
         for entry in frames:
@@ -76,7 +78,7 @@ def drop(folder: Folder, number: int) -> int:
             for cursor, mask in zip(cursors, masks, strict=True):
                 live[cursor.fork.id] -= int(mask.sum())
             dropped += int(np.logical_or.reduce(masks).sum())
-        folder.commit(Retire([number], live=live, dropped=dropped))
+        folder.commit(Retire([number], live=live, arrived=arrived, dropped=dropped))
     _remove(folder, [number])
     return dropped
 

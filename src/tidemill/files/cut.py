@@ -134,8 +134,10 @@ class Cuts:
         self._others = []
         self._columns = None
 
-    def made_after(self, place: int) -> list[Cut]:
-        return [cut for cut in self.all() if cut.place > place]
+    def made_since(self, before: Cuts) -> list[Cut]:
+        """Those that an earlier copy does not have."""
+        known = set(before.all())
+        return [cut for cut in self.all() if cut not in known]
 
     def keep_if(self, needed: list[bool]) -> None:
         """Drop the cuts of `all()` that no frame needs any more."""

@@ -198,6 +198,12 @@ class Folder:
         for one in reversed(missing):
             self.fs.make_folder(one)
             self.fs.sync_folder(one.parent)
+        if not missing and "settings.json" not in names:
+            # Whoever made it may have died before its name was on disk.
+            try:
+                self.fs.sync_folder(self.path.parent)
+            except PermissionError as error:
+                logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
         ours = {"settings.json", "settings.json.new", LOCK_NAME, JOURNAL_NAME, QUARANTINE_NAME}
         if not missing and names and "settings.json" not in names and names - ours:
             strange = sorted(names - ours)[0]
@@ -207,6 +213,8 @@ class Folder:
 
     def _open(self) -> None:
         found = read_settings(self.fs, self.path)
+        # What is found was perhaps only renamed, and is to last before anything relies on it.
+        self.fs.sync_folder(self.path)
         self.bucket = choose(found.bucket if found else None, self.options.bucket)
         is_new = found is None
         recovered = self._recover(is_new=is_new)
@@ -235,6 +243,12 @@ class Folder:
             self._create_journal()
         else:
             self.journal.adopt(recovered.segments, recovered.spine)
+            if any(
+                damage.place >> 32 == self.journal.active.number for damage in recovered.damages
+            ):
+                # Only the spine leads past a record of unreadable length, and it is never synced: a later crash
+                # could cost what is appended behind. A sealed segment gets a summary instead.
+                self.journal.roll()
             if recovered.torn_bytes:
                 logger.warning(
                     "%s: cut off %d bytes of an unfinished operation",

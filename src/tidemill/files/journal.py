@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tidemill.errors import StorageFailed, TidemillError, TooLarge
+from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.files.draft import Draft
-from tidemill.files.open_files import OpenFiles
+from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded, payload_digest
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import ENTRY_BYTES, SpineEntry, pack_entries
@@ -80,7 +80,7 @@ class Journal:
         self.check()
         active = self.active
         if active.end + total > self.segment_bytes and active.end > active.start:
-            active = self._roll(total)
+            active = self.roll(total)
         elif active.end + total > self._allocated:
             self._allocate(active, total)
         place = active.number << 32 | active.end
@@ -154,11 +154,11 @@ class Journal:
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Unlink retired segments. The operation that retired them is on disk by now."""
-        for number in numbers:
-            segment = self.segments.pop(number)
-            with self._sync_lock:
-                if segment in self._unsynced:
-                    self._unsynced.remove(segment)
+        # All are forgotten before the first is unlinked, which may fail: what opening finds of them then, it removes.
+        segments = [self.segments.pop(number) for number in numbers]
+        with self._sync_lock:
+            self._unsynced = [one for one in self._unsynced if one not in segments]
+        for segment in segments:
             with storage_errors("removing", segment.path):
                 segment.file.close()
                 self.fs.unlink(segment.path)
@@ -169,24 +169,26 @@ class Journal:
 
     def close(self, *, clean: bool) -> None:
         """Close the files; a clean close gives preallocated space back."""
-        if clean:
-            self.sync()
-            self.note_sync()
-            active = self.active
-            if self._allocated > active.end:
+        try:
+            if clean:
+                self.sync()
+                self.note_sync()
+                active = self.active
                 with storage_errors("closing", active.path):
-                    active.file.truncate(active.end)
-                    active.file.sync()
-        for segment in self.segments.values():
-            segment.file.close()
-        if self._spine is not None:
-            self._spine.close()
+                    if self._allocated > active.end:
+                        active.file.truncate(active.end)
+                        active.file.sync()
+                    if self._spine is not None:
+                        # Nothing more will be written that could vouch for the last records.
+                        self._spine.sync()
+        finally:
+            for segment in self.segments.values():
+                segment.file.close()
+            self._close_spine()
 
-    def _roll(self, needed: int) -> Segment:
-        old = self.active
-        fresh = self._start_segment(old.number + 1, needed)
-        old.seal()
-        return fresh
+    def roll(self, needed: int = 0) -> Segment:
+        """Go on in a new segment; the one before is sealed."""
+        return self._start_segment(self.active.number + 1, needed)
 
     def _start_segment(self, number: int, needed: int) -> Segment:
         previous_end = self.active.end if self.segments else 0
@@ -196,42 +198,52 @@ class Journal:
         size = 2 * half
         allocated = max(self.segment_bytes, size + needed)
         _check_offset(allocated)
-        path = segment_path(self.folder, number)
-        with storage_errors("creating", path):
-            file = self._files.create(path)
-            try:
-                file.allocate(allocated)
-                draft = Draft(
-                    make_place(number, 0),
-                    synced=self.synced,
-                    epoch=self.epoch,
-                    next_seq=0,
-                    time_us=0,
-                )
-                for commit in (False, True):
-                    draft.add(Kind.STATE, (state,), len(state), check, commit=commit)
-                file.pwrite(draft.parts, 0)
-                file.sync()
-                self.fs.sync_folder(self.folder)
-            except OSError:
-                # Nothing refers to the new segment yet; without it the journal is what it was.
-                file.close()
-                self._drop(path)
-                raise
+        draft = Draft(
+            make_place(number, 0), synced=self.synced, epoch=self.epoch, next_seq=0, time_us=0
+        )
+        for commit in (False, True):
+            draft.add(Kind.STATE, (state,), len(state), check, commit=commit)
+        file = self._create(segment_path(self.folder, number), allocated, draft.parts)
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
-            if self.synced < self.end:
+            self.active.seal()
+        with self._sync_lock:
+            if self.segments and self.synced < self.end:
                 self._unsynced.append(self.active)
-        else:
-            self.synced = make_place(number, size)
-        if not self._unsynced:
-            self.synced = make_place(number, size)
+            if not self._unsynced:
+                self.synced = make_place(number, size)
         self.segments[number] = segment
         self.active = segment
         self._allocated = allocated
         self._open_spine(segment)
         self._unnoted += draft.records
         return segment
+
+    def _create(self, path: Path, length: int, parts: Sequence[Buffer]) -> PooledFile:
+        """Make the file of a segment, with its first bytes, so that it lasts."""
+        file: PooledFile | None = None
+        try:
+            self._drop(path)
+            file = self._files.create(path)
+            file.allocate(length)
+            file.pwrite(parts, 0)
+            file.sync()
+            self.fs.sync_folder(self.folder)
+        except OSError as error:
+            failure = typed(error, "creating", path)
+            try:
+                if file is not None:
+                    file.close()
+                self._drop(path)
+                self.fs.sync_folder(self.folder)
+            except OSError:
+                self.failure = failure
+            # It must be gone for good before anything else is written, or a crash could bring it back, and with it a
+            # state that is no longer the last. Only of a full disk is it known that it does what it says.
+            if not isinstance(failure, DiskFull):
+                self.failure = failure
+            raise failure from error
+        return file
 
     def _allocate(self, segment: Segment, needed: int) -> None:
         """Reserve room before writing, so that a full disk is noticed while nothing has changed."""
@@ -247,10 +259,13 @@ class Journal:
         except OSError as error:
             failure = typed(error, "appending to", segment.path)
             try:
-                # What was half written must not be mistaken for an operation later on.
+                # What was half written must not be mistaken for an operation later on, not after a crash either.
                 segment.file.truncate(segment.end)
-                segment.file.allocate(self._allocated)
+                segment.file.sync()
+                self._allocated = segment.end
             except OSError:
+                self.failure = failure
+            if not isinstance(failure, DiskFull):
                 self.failure = failure
             raise failure from error
 
@@ -263,13 +278,22 @@ class Journal:
             raise self.failure from error
 
     def _open_spine(self, segment: Segment) -> None:
-        if self._spine is not None:
-            self._spine.close()
-        with storage_errors("creating", segment.spine_path):
-            self._drop(segment.spine_path)
-            self._spine = self.fs.open(segment.spine_path, create=True)
+        self._close_spine()
         self._spine_end = 0
         self._unnoted.clear()
+        try:
+            self._drop(segment.spine_path)
+            self._spine = self.fs.open(segment.spine_path, create=True)
+        except OSError as error:
+            logger.warning("going on without the spine %s: %s", segment.spine_path, error)
+
+    def _close_spine(self) -> None:
+        spine, self._spine = self._spine, None
+        try:
+            if spine is not None:
+                spine.close()
+        except OSError as error:
+            logger.warning("a spine in %s was not closed well: %s", self.folder, error)
 
     def _note_records(self, records: list[tuple[int, int, int]]) -> None:
         """Remember records for the spine. It is written when they are synced, for it vouches for no others."""
@@ -287,8 +311,7 @@ class Journal:
         except OSError as error:
             # The operation itself is written; only the help in finding damage ends here.
             logger.warning("the spine %s ends early: %s", self.active.spine_path, error)
-            self._spine.close()
-            self._spine = None
+            self._close_spine()
         self._spine_end += ENTRY_BYTES * len(entries)
 
     def _drop(self, path: Path) -> None:

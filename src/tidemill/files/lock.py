@@ -15,6 +15,7 @@ from tidemill.errors import Locked
 from tidemill.files.filesystem import File, FileSystem
 
 NAME = "lock"
+_EPOCH_MAX = 2**62
 
 _held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
 
@@ -69,6 +70,9 @@ def _read(file: File) -> tuple[int | None, int]:
     """(process id, epoch) of the owner, as far as the file says."""
     try:
         found = json.loads(file.pread(256, 0))
-        return int(found["pid"]), int(found["epoch"])
-    except (ValueError, KeyError, TypeError):
+        pid, epoch = found["pid"], found["epoch"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None, 0
+    # The file is a hint for people and may hold anything; the epochs that count stand in the journal.
+    is_sane = type(pid) is int and type(epoch) is int and 0 <= epoch < _EPOCH_MAX
+    return (pid, epoch) if is_sane else (None, 0)

@@ -224,7 +224,7 @@ class MakeFork(Operation):
 
     def __init__(self, id: int, name: str, parent: int) -> None:
         document = {"id": id, "name": name, "parent": parent}
-        super().__init__(sync=True, closing=[(Kind.FORK, _pack(document))])
+        super().__init__(sync=True, closing=_twice(Kind.FORK, document))
         self.id = id
         self.name = name
         self.parent = parent
@@ -239,7 +239,7 @@ class RemoveFork(Operation):
     __slots__ = ("id",)
 
     def __init__(self, id: int) -> None:
-        super().__init__(sync=True, closing=[(Kind.REMOVE, _pack({"id": id}))])
+        super().__init__(sync=True, closing=_twice(Kind.REMOVE, {"id": id}))
         self.id = id
 
     def apply(self, state: State) -> None:
@@ -253,7 +253,7 @@ class Retire(Operation):
     they apply to them.
     """
 
-    __slots__ = ("audiences", "dropped", "live", "segments", "since")
+    __slots__ = ("arrived", "audiences", "dropped", "live", "segments", "since")
 
     def __init__(
         self,
@@ -263,21 +263,24 @@ class Retire(Operation):
         audiences: dict[int, frozenset[int]] | None = None,
         since: Sequence[tuple[int, Cut]] = (),  # (fork, cut)
         live: dict[int, int] | None = None,  # what forks have left, if items were given up
+        arrived: int = 0,  # ... of those up to this seq
         dropped: int = 0,
     ) -> None:
         self.segments = segments
         self.audiences = audiences or {}
         self.since = since
         self.live = live or {}
+        self.arrived = arrived
         self.dropped = dropped
         document = {
             "segments": segments,
             "audiences": [[id, sorted(forks)] for id, forks in self.audiences.items()],
             "live": list(self.live.items()),
+            "arrived": arrived,
             "dropped": dropped,
         }
         closing = [(Kind.CUT, pack_cut(fork, cut, 0)) for fork, cut in since]
-        closing.append((Kind.RETIRE, _pack(document)))
+        closing += _twice(Kind.RETIRE, document)
         # Always synced: the segments are unlinked next, and nothing else holds their items.
         super().__init__(sync=True, frames=frames, closing=closing)
 
@@ -285,23 +288,29 @@ class Retire(Operation):
         super().apply(state)
         for (fork, cut), place in zip(self.since, self.places, strict=False):
             state.cut(fork, Cut(place, *cut[1:]), 0)
-        state.retire(self.audiences, self.live, self.dropped)
+        state.retire(self.audiences, self.live, self.arrived, self.dropped)
 
 
 class Quarantine(Operation):
-    """A damaged record is set aside; `count` gives what each fork has left without it."""
+    """A damaged record is set aside; `live` is what each fork has left without it, up to the seq `arrived`."""
 
-    __slots__ = ("live", "place", "rows")
+    __slots__ = ("arrived", "live", "place", "rows")
 
-    def __init__(self, place: int, rows: int, live: dict[int, int]) -> None:
-        document = {"place": place, "rows": rows, "live": list(live.items())}
-        super().__init__(sync=True, closing=[(Kind.QUARANTINE, _pack(document))])
+    def __init__(self, place: int, rows: int, live: dict[int, int], arrived: int) -> None:
+        document = {"place": place, "rows": rows, "live": list(live.items()), "arrived": arrived}
+        super().__init__(sync=True, closing=_twice(Kind.QUARANTINE, document))
         self.place = place
         self.rows = rows
         self.live = live
+        self.arrived = arrived
 
     def apply(self, state: State) -> None:
-        state.quarantine(self.place, self.rows, self.live)
+        state.quarantine(self.place, self.rows, self.live, self.arrived)
+
+
+def _twice(kind: Kind, document: dict[str, Any]) -> list[tuple[Kind, bytes]]:
+    """A record that much hangs on, and that is rare: a second copy makes up for damage to the first."""
+    return [(kind, _pack(document))] * 2
 
 
 def unpack_fork(payload: bytes) -> tuple[int, str, int]:
@@ -317,27 +326,29 @@ def unpack_remove(payload: bytes) -> int:
 
 def unpack_retire(
     payload: bytes,
-) -> tuple[list[int], dict[int, frozenset[int]], dict[int, int], int]:
-    """(segments, audiences, what forks have left, items dropped)."""
+) -> tuple[list[int], dict[int, frozenset[int]], dict[int, int], int, int]:
+    """(segments, audiences, what forks have left, up to which seq, items dropped)."""
     return _parse(
         payload,
         lambda found: (
             [int(number) for number in found["segments"]],
             {int(id): frozenset(int(fork) for fork in forks) for id, forks in found["audiences"]},
             {int(id): int(count) for id, count in found["live"]},
+            int(found["arrived"]),
             int(found["dropped"]),
         ),
     )
 
 
-def unpack_quarantine(payload: bytes) -> tuple[int, int, dict[int, int]]:
-    """(place, rows, what forks have left)."""
+def unpack_quarantine(payload: bytes) -> tuple[int, int, dict[int, int], int]:
+    """(place, rows, what forks have left, up to which seq)."""
     return _parse(
         payload,
         lambda found: (
             int(found["place"]),
             int(found["rows"]),
             {int(id): int(count) for id, count in found["live"]},
+            int(found["arrived"]),
         ),
     )
 

@@ -16,6 +16,7 @@ from tidemill.files.operation import Quarantine
 from tidemill.files.quarantine import keep_copy
 from tidemill.files.record import ENVELOPE_BYTES, padded, split_place
 from tidemill.files.scan import Damage
+from tidemill.files.segment import segment_path
 from tidemill.files.storage import storage_errors
 
 logger = logging.getLogger(__name__)
@@ -91,8 +92,9 @@ class QueueCore:
                 with folder.guard:
                     # From here on the index leaves them out, so that counting does not meet them again.
                     known.update({place: damage.rows for place, damage in found.items()})
+                    arrived = folder.state.arrived
                 try:
-                    everything = cover_all(0, folder.state.arrived)
+                    everything = cover_all(0, arrived)
                     live = {
                         cursor.fork.id: count_covered(folder, cursor, everything)
                         for cursor in cursors
@@ -101,21 +103,23 @@ class QueueCore:
                 except DamagedFrame as another:
                     found[another.entry.place] = _damage(another)
             for damage in found.values():
-                self._set_aside_one(damage, live)
+                self._set_aside_one(damage, live, arrived)
 
-    def _set_aside_one(self, damage: Damage, live: dict[int, int]) -> None:
+    def _set_aside_one(self, damage: Damage, live: dict[int, int], arrived: int) -> None:
         folder = self.folder
         number, offset = split_place(damage.place)
-        segment = folder.journal.segments[number]
-        with storage_errors("setting aside a record of", segment.path):
-            data = segment.file.pread(damage.length, offset)
+        path = segment_path(folder.journal.folder, number)
+        with storage_errors("setting aside a record of", path):
+            segment = folder.journal.segments.get(number)
+            # Of a segment that is missing there is nothing to keep.
+            data = b"" if segment is None else segment.file.pread(damage.length, offset)
             copy = keep_copy(
                 folder.fs, folder.path, place=damage.place, data=data, reason=damage.reason
             )
-        folder.commit(Quarantine(damage.place, damage.rows, live))
+        folder.commit(Quarantine(damage.place, damage.rows, live, arrived))
         logger.error(
             "%s, offset %d: %s; %d items are lost, the bytes were copied to %s",
-            segment.path,
+            path,
             offset,
             damage.reason,
             damage.rows,

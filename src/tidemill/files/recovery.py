@@ -8,8 +8,12 @@ Which segments are read whole:
     not known to be synced             yes    power may have failed before its blocks were written
 
 What is found wrong lies either before or behind the point that was known to be on disk (`vouched`: the highest `synced`
-in any record or spine). Behind it, it is a torn tail, which nobody was promised: it is cut off, with all that
-follows. Before it, it is damage: "abort" raises, "continue" sets the record aside.
+of any record or spine, or the end of a segment that has a summary). Behind it, it is a torn tail, which nobody was
+promised: it is cut off, with all that follows. Before it, it is damage: "abort" raises, "continue" sets the record aside.
+
+What is kept is on disk, names and all, before anything is built on it: the process before may have died between a
+write and its sync. Bytes that nobody vouches for are written again first, because after a failed sync the kernel
+takes its pages for clean and a further sync would do nothing.
 
 Invariant: recovery only ever removes bytes that no operation with a commit mark in good order vouches for, so doing it
 twice, or crashing in the middle of it, leads to the same state.
@@ -18,24 +22,25 @@ twice, or crashing in the middle of it, leads to the same state.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from tidemill.errors import Corrupt
-from tidemill.files.cut import unpack_cut
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.open_files import OpenFiles
-from tidemill.files.operation import unpack_fork, unpack_quarantine, unpack_remove, unpack_retire
 from tidemill.files.record import Kind, make_place, split_place
-from tidemill.files.scan import Damage, Finding, Found, entry_of, scan
+from tidemill.files.replay import Replay
+from tidemill.files.scan import Damage, Finding, Found, promised_behind, scan
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import SpineEntry, unpack_entries
 from tidemill.files.state import State, read_previous_end
 
 logger = logging.getLogger(__name__)
 
+_NAME = re.compile(r"(\d{16})\.(segment|summary|spine)")
 _ZEROES = bytes(1024 * 1024)
 
 
@@ -62,6 +67,11 @@ class _Scanned:
             + [found.envelope.synced for found in findings if isinstance(found, Found)],
             default=0,
         )
+        last = findings[-1] if findings else None
+        if isinstance(last, Damage) and not last.length:
+            offset = split_place(last.place)[1]
+            promised = promised_behind(segment.file, segment.number, offset)
+            self.synced = max(self.synced, promised)
 
     @property
     def opening(self) -> Found | None:
@@ -89,21 +99,43 @@ class Recovery:
         self._folder = folder
         self._bucket_of = bucket_of
         self._tolerate_damage = tolerate_damage
-        self._names = set(fs.list_folder(folder))
+        self._names = {name for name in fs.list_folder(folder) if _NAME.fullmatch(name)}
+        self._segments: dict[int, Segment] = {}
+        self._scanned: dict[int, _Scanned] = {}
+        self._vouched = 0
 
     def run(self) -> Recovered | None:
         """The recovered journal, or None if not even its first segment was finished."""
-        numbers = sorted(int(name[:16]) for name in self._names if name.endswith(".segment"))
-        segments = {number: self._open(number) for number in numbers}
-        scanned = self._scan(segments)
-        vouched = max([one.synced for one in scanned.values()], default=0)
-        self._drop_unfinished(segments, scanned, vouched)
-        if not segments:
+        self._open_all()
+        self._drop_unfinished()
+        if not self._segments:
             return None
-        torn = self._cut_tail(segments, scanned, vouched)
-        base = self._base(segments, scanned)
-        state, older = self._opening_state(scanned[base])
-        return self._replay(base, state, older, segments, scanned, torn)
+        torn = self._cut_tail()
+        self._drop_strays()
+        # Also makes the names last that were found.
+        self._fs.sync_folder(self._folder)
+        base = self._base()
+        state, older = self._opening_state(self._scanned[base])
+        return self._replay(base, state, older, torn)
+
+    def _open_all(self) -> None:
+        """Open the segments, read those that have to be read, and find how far the disk was safe."""
+        for name in sorted(self._names):
+            if name.endswith(".segment"):
+                self._segments[int(name[:16])] = self._open(int(name[:16]))
+        if not self._segments:
+            return
+        last = self._segments[max(self._segments)]
+        if last.summary is not None:
+            # A summary is written when the next segment is there for good.
+            self._complain("the segment is missing", make_place(last.number + 1, 0))
+            last.reopen()
+        for segment in self._segments.values():
+            if segment.summary is None:
+                self._scan(segment)
+            else:
+                self._vouched = max(self._vouched, make_place(segment.number, segment.end))
+        self._vouched = max([self._vouched, *(one.synced for one in self._scanned.values())])
 
     def _open(self, number: int) -> Segment:
         path = segment_path(self._folder, number)
@@ -116,58 +148,59 @@ class Recovery:
                 logger.warning("summary of %s is of no use and is made again: %s", path, error)
         return segment
 
-    def _scan(self, segments: dict[int, Segment]) -> dict[int, _Scanned]:
-        scanned: dict[int, _Scanned] = {}
-        for number, segment in segments.items():
-            if segment.summary is None or number == max(segments):
-                self._scan_one(segment, scanned)
-        return scanned
-
-    def _scan_one(self, segment: Segment, scanned: dict[int, _Scanned]) -> None:
-        if segment.number not in scanned:
+    def _scan(self, segment: Segment) -> _Scanned:
+        if segment.number not in self._scanned:
             spine = self._read_spine(segment)
             findings = list(scan(segment.file, segment.number, spine))
-            scanned[segment.number] = _Scanned(segment, findings, spine)
+            one = self._scanned[segment.number] = _Scanned(segment, findings, spine)
+            if segment.summary is not None:
+                one.findings = _committed(one, self._vouched, segment.end).findings
+        return self._scanned[segment.number]
 
     def _read_spine(self, segment: Segment) -> list[SpineEntry]:
         if segment.spine_path.name not in self._names:
             return []
-        file = self._fs.open(segment.spine_path)
         try:
-            entries = unpack_entries(file.pread(file.size(), 0))
-        finally:
-            file.close()
+            file = self._fs.open(segment.spine_path)
+            try:
+                entries = unpack_entries(file.pread(file.size(), 0))
+            finally:
+                file.close()
+        except OSError as error:
+            logger.warning("spine of %s cannot be read: %s", segment.path, error)
+            return []
         return [entry for entry in entries if split_place(entry.place)[0] == segment.number]
 
-    def _drop_unfinished(
-        self, segments: dict[int, Segment], scanned: dict[int, _Scanned], vouched: int
-    ) -> None:
+    def _drop_unfinished(self) -> None:
         """Remove a last segment whose creation was interrupted: no operation was ever written to it."""
-        last = max(segments, default=0)
-        if not last or _committed(scanned[last], vouched, None).end:
+        last = max(self._segments, default=0)
+        if not last or _committed(self._scanned[last], self._vouched, None).end:
             return
-        self._discard(segments.pop(last))
-        del scanned[last]
-        if segments:
-            # The one before is the last again, so its end has to be found.
-            self._scan_one(segments[max(segments)], scanned)
+        before = self._segments.get(last - 1)
+        if before is not None and before.summary is not None:
+            self._complain("the segment cannot be read from its beginning", make_place(last, 0))
+        self._discard(last)
+        if before is not None:
+            # It is the last again, so its end has to be found, and it will grow.
+            before.reopen()
+            self._scan(before)
 
-    def _cut_tail(
-        self, segments: dict[int, Segment], scanned: dict[int, _Scanned], vouched: int
-    ) -> int:
-        """Find the end of the last committed operation, and remove what lies behind it."""
+    def _cut_tail(self) -> int:
+        """Find the end of the last committed operation, remove what lies behind it, and make the rest last."""
         torn = 0
         lost_from: int | None = None
-        for number in sorted(scanned):
-            one = scanned[number]
-            committed = _committed(one, vouched, self._expected_end(number, scanned))
+        for number in sorted(self._scanned):
+            one = self._scanned[number]
+            committed = _committed(one, self._vouched, self._expected_end(number))
             one.findings = committed.findings
             one.segment.end = committed.end
-            if (number == max(segments) or committed.lost) and _is_dirty(one.segment):
-                torn += one.segment.file.size() - committed.end
-                one.segment.file.truncate(committed.end)
-            # A killed process leaves data that is written, but not on disk yet.
-            one.segment.file.sync()
+            if number == max(self._segments) or committed.lost:
+                # A summary that outlived its segment's seal must be gone before the segment grows.
+                self._unlink(one.segment.summary_path)
+                if _is_dirty(one.segment):
+                    torn += one.segment.file.size() - committed.end
+                    one.segment.file.truncate(committed.end)
+            self._make_last(one.segment)
             if committed.lost:
                 lost_from = number
                 break
@@ -175,27 +208,39 @@ class Recovery:
             return torn
         # Everything behind came after an operation that the disk lost. The newest goes first, so that a crash in
         # the middle leaves no gap.
-        for number in sorted([one for one in scanned if one > lost_from], reverse=True):
-            torn += scanned[number].segment.file.size()
-            self._discard(segments.pop(number))
-            del scanned[number]
+        for number in sorted([one for one in self._segments if one > lost_from], reverse=True):
+            torn += self._segments[number].file.size()
+            self._discard(number)
         return torn
 
-    def _expected_end(self, number: int, scanned: dict[int, _Scanned]) -> int | None:
-        """Where the next segment says that this one ends; None if there is no next one, or it cannot say."""
-        following = scanned.get(number + 1)
-        if following is None or following.opening is None:
-            return None
-        return read_previous_end(following.opening.payload)
+    def _make_last(self, segment: Segment) -> None:
+        """Have on disk what was read, even if it was only in the kernel's memory."""
+        number, vouched_offset = split_place(self._vouched)
+        offset = vouched_offset if number == segment.number else 0
+        if number <= segment.number:
+            while offset < segment.end:
+                chunk = segment.file.pread(min(len(_ZEROES), segment.end - offset), offset)
+                if not chunk:
+                    break
+                segment.file.pwrite([chunk], offset)
+                offset += len(chunk)
+        segment.file.sync()
 
-    def _base(self, segments: dict[int, Segment], scanned: dict[int, _Scanned]) -> int:
+    def _expected_end(self, number: int) -> int | None:
+        """Where the next segment says that this one ends; None if there is no next one, or it cannot say."""
+        following = self._segments.get(number + 1)
+        if following is None:
+            return None
+        opening = self._scan(following).opening
+        return None if opening is None else read_previous_end(opening.payload)
+
+    def _base(self) -> int:
         """The newest segment whose opening state can be read; later ones are replayed on top of it."""
-        for number in sorted(segments, reverse=True):
+        for number in sorted(self._segments, reverse=True):
             # A sealed segment is only asked for its state when the ones behind it lost theirs.
-            self._scan_one(segments[number], scanned)
-            if scanned[number].opening is not None or number == 1:
+            if self._scan(self._segments[number]).opening is not None or number == 1:
                 return number
-        path = segment_path(self._folder, max(segments))
+        path = segment_path(self._folder, max(self._segments))
         raise Corrupt("no segment has a state that can be read", path=path, offset=0)
 
     def _opening_state(self, one: _Scanned) -> tuple[State, list[int]]:
@@ -206,26 +251,18 @@ class Recovery:
         except Corrupt as damage:
             raise damage.at(one.segment.path, 0) from damage
 
-    def _replay(
-        self,
-        base: int,
-        state: State,
-        older: list[int],
-        segments: dict[int, Segment],
-        scanned: dict[int, _Scanned],
-        torn: int,
-    ) -> Recovered:
-        replayer = _Replayer(state, self._bucket_of)
-        for number in sorted(scanned):
-            replayer.index(scanned[number], apply=number >= base)
-        self._check_damages(replayer.damages)
-        expected = {*older, *(number for number in segments if number >= base)} - replayer.retired
+    def _replay(self, base: int, state: State, older: list[int], torn: int) -> Recovered:
+        segments = self._segments
+        replay = Replay(state, self._bucket_of)
+        for number, one in sorted(self._scanned.items()):
+            replay.index(one.segment, one.findings, apply=number >= base)
+        expected = {*older, *(number for number in segments if number >= base)} - replay.retired
+        damages = [damage for damage in replay.damages if split_place(damage.place)[0] in expected]
         for number in sorted(expected - segments.keys()):
-            raise Corrupt(
-                "the segment is missing; restore it from a backup",
-                path=segment_path(self._folder, number),
-                offset=0,
-            )
+            damages.append(Damage(make_place(number, 0), 0, 0, "the segment is missing"))
+        damages = [damage for damage in damages if damage.place not in state.quarantined]
+        for damage in damages:
+            self._complain(damage.reason, damage.place)
         last = max(segments)
         for number in segments:
             if number != last:
@@ -233,31 +270,43 @@ class Recovery:
         return Recovered(
             state,
             [segments[number] for number in sorted(segments)],
-            [
-                SpineEntry(found.envelope.place, found.envelope.total_bytes, found.envelope.rows, 0)
-                for found in scanned[last].findings
-                if isinstance(found, Found)
-            ],
-            replayer.damages,
+            [_spine_entry(found) for found in self._scanned[last].findings],
+            damages,
             sorted(segments.keys() - expected),
             torn,
         )
 
-    def _check_damages(self, damages: list[Damage]) -> None:
-        if damages and not self._tolerate_damage:
-            number, offset = split_place(damages[0].place)
+    def _complain(self, reason: str, place: int) -> None:
+        """Raise, or go on without what is damaged, as the queue was told."""
+        number, offset = split_place(place)
+        path = segment_path(self._folder, number)
+        if not self._tolerate_damage:
             raise Corrupt(
-                f"{damages[0].reason}; open with on_corruption='continue' to set the record aside",
-                path=segment_path(self._folder, number),
+                f"{reason}; restore it from a backup, or open with on_corruption='continue' to go "
+                "on without it",
+                path=path,
                 offset=offset,
             )
+        logger.error("%s, offset %d: %s; going on without it", path, offset, reason)
 
-    def _discard(self, segment: Segment) -> None:
+    def _discard(self, number: int) -> None:
+        self._scanned.pop(number, None)
+        segment = self._segments.pop(number)
         segment.file.close()
         for path in (segment.path, segment.summary_path, segment.spine_path):
-            if path.name in self._names:
-                self._fs.unlink(path)
+            self._unlink(path)
         self._fs.sync_folder(self._folder)
+
+    def _drop_strays(self) -> None:
+        """Remove what a segment left behind that is gone."""
+        for name in sorted(self._names):
+            if int(name[:16]) not in self._segments:
+                self._unlink(self._folder / name)
+
+    def _unlink(self, path: Path) -> None:
+        if path.name in self._names:
+            self._fs.unlink(path)
+            self._names.remove(path.name)
 
 
 class _Committed(NamedTuple):
@@ -278,6 +327,9 @@ def _committed(one: _Scanned, vouched: int, expected_end: int | None) -> _Commit
         if isinstance(found, Damage):
             if found.place >= vouched:
                 return _Committed(kept, end, True)
+            if expected_end is not None and split_place(found.place)[1] >= expected_end:
+                # Nothing was ever written there.
+                break
             stop = found.place + found.length
             if not found.length:
                 limit = one.segment.file.size() if expected_end is None else expected_end
@@ -313,61 +365,7 @@ def _is_dirty(segment: Segment) -> bool:
     return False
 
 
-class _Replayer:
-    """Applies what was read, in order."""
-
-    def __init__(self, state: State, bucket_of: Callable[[int], int]) -> None:
-        self._state = state
-        self._bucket_of = bucket_of
-        self.retired: set[int] = set()
-        self._found: list[Damage] = []
-
-    @property
-    def damages(self) -> list[Damage]:
-        """The damage that has not been set aside yet."""
-        return [damage for damage in self._found if damage.place not in self._state.quarantined]
-
-    def index(self, one: _Scanned, *, apply: bool) -> None:
-        segment = one.segment
-        rebuild = segment.table is not None
-        epoch = 0
-        for found in one.findings:
-            if isinstance(found, Damage):
-                self._found.append(found)
-                if apply:
-                    # The items are gone, but their numbers are used up. Recounting corrects the forks later.
-                    self._state.forgiving = True
-                    self._state.push(self._state.next_seq, found.rows)
-                continue
-            epoch = max(epoch, found.envelope.epoch)
-            try:
-                if found.envelope.kind is Kind.FRAME and rebuild and segment.table is not None:
-                    segment.table.append(entry_of(found, self._bucket_of))
-                if found.envelope.kind is Kind.STATE:
-                    segment.start = (
-                        split_place(found.envelope.place)[1] + found.envelope.total_bytes
-                    )
-                elif apply:
-                    self._apply(found)
-            except Corrupt as damage:
-                raise damage.at(segment.path, split_place(found.envelope.place)[1]) from damage
-        self._state.epoch = max(self._state.epoch, epoch)
-
-    def _apply(self, found: Found) -> None:
-        envelope, header, payload = found.envelope, found.header, found.payload
-        if header is not None:
-            if not header.carried:
-                self._state.push(header.first_seq, header.rows)
-            self._state.time_us = max(self._state.time_us, header.time_us)
-        elif envelope.kind is Kind.CUT:
-            self._state.cut(*unpack_cut(payload, envelope.place))
-        elif envelope.kind is Kind.FORK:
-            self._state.fork(*unpack_fork(payload), envelope.place)
-        elif envelope.kind is Kind.REMOVE:
-            self._state.remove(unpack_remove(payload))
-        elif envelope.kind is Kind.RETIRE:
-            numbers, audiences, live, dropped = unpack_retire(payload)
-            self.retired.update(numbers)
-            self._state.retire(audiences, live, dropped)
-        elif envelope.kind is Kind.QUARANTINE:
-            self._state.quarantine(*unpack_quarantine(payload))
+def _spine_entry(found: Finding) -> SpineEntry:
+    if isinstance(found, Damage):
+        return SpineEntry(found.place, found.length, found.rows, 0)
+    return SpineEntry(found.envelope.place, found.envelope.total_bytes, found.envelope.rows, 0)

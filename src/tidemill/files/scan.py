@@ -2,6 +2,7 @@
 
 This is how the index is made again. It goes from record to record by their own lengths; past a record whose length
 cannot be read it goes on where the spine says the next one starts, never where some bytes happen to look like one.
+Such bytes count for one thing only: as a hint that what lies before them had been promised, see `promised_behind`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import NamedTuple, TypeAlias
 import xxhash
 
 from tidemill.batch.header import HEADER_BYTES, FrameHeader, unpack_header
-from tidemill.errors import Corrupt
+from tidemill.errors import Corrupt, UnknownFormat
 from tidemill.files.filesystem import File
 from tidemill.files.frame_table import Entry
 from tidemill.files.record import (
+    ALIGNMENT,
     ENVELOPE_BYTES,
+    MAGIC,
     Envelope,
     Kind,
     check_small,
@@ -109,6 +112,29 @@ def _read_record(window: _Window, place: int, offset: int) -> Found | None:
     if _digest(payload[HEADER_BYTES:]) != header.body_check:
         raise Corrupt("the body of the frame does not match its checksum")
     return Found(envelope, b"", header)
+
+
+def promised_behind(file: File, number: int, offset: int) -> int:
+    """The highest `synced` that a record from `offset` on bears, wherever it stands; 0 if there is none.
+
+    Past a record of unreadable length this tells damage from a torn tail, should the spine be gone as well: somebody
+    was promised what lies before a place that a later record calls synced. Only an envelope with the right check and
+    its own place counts.
+    """
+    highest = 0
+    while chunk := file.pread(_CHUNK_BYTES, offset):
+        at = -1
+        while (at := chunk.find(MAGIC, at + 1)) >= 0:
+            if at % ALIGNMENT == 0:
+                head = chunk[at : at + ENVELOPE_BYTES]
+                try:
+                    envelope = unpack_envelope(head, make_place(number, offset + at))
+                except (Corrupt, UnknownFormat):
+                    continue
+                if envelope is not None:
+                    highest = max(highest, envelope.synced)
+        offset += len(chunk)
+    return highest
 
 
 def check_frame_header(envelope: Envelope, header: FrameHeader) -> None:

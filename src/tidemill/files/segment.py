@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,11 @@ from tidemill.files import summary as summaries
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.frame_table import ENTRY, Entries, FrameTable
 from tidemill.files.open_files import PooledFile
+from tidemill.files.record import split_place
+from tidemill.files.scan import Damage, entry_of, scan
 from tidemill.files.summary import Summary
+
+logger = logging.getLogger(__name__)
 
 
 class Segment:
@@ -100,8 +105,11 @@ class Segment:
             size = file.size() - summaries.HEADER_BYTES
             if buckets * summaries.DIRECTORY.itemsize + frames * ENTRY.itemsize != size:
                 raise Corrupt("the summary has the wrong size")
-            data = file.pread(buckets * summaries.DIRECTORY.itemsize, summaries.HEADER_BYTES)
-            directory = summaries.unpack_directory(data, buckets, check)
+            data = file.pread(size, summaries.HEADER_BYTES)
+            directory_bytes = buckets * summaries.DIRECTORY.itemsize
+            directory = summaries.unpack_directory(data[:directory_bytes], buckets, check)
+            # Looked at now and read again when they are needed: a damaged summary is best made again while opening.
+            summaries.unpack_entries(data[directory_bytes:], frames, entries_check)
         finally:
             file.close()
         if end > self.file.size():
@@ -123,13 +131,50 @@ class Segment:
             return entries
         if summary is None:
             raise Corrupt("a sealed segment lost its summary", path=self.path, offset=0)
-        file = self.fs.open(self.summary_path)
         try:
-            start = summaries.HEADER_BYTES + summary.directory.nbytes
-            data = file.pread(summary.frames * ENTRY.itemsize, start)
-        finally:
-            file.close()
-        return summaries.unpack_entries(data, summary.frames, summary.entries_check)
+            file = self.fs.open(self.summary_path)
+            try:
+                start = summaries.HEADER_BYTES + summary.directory.nbytes
+                data = file.pread(summary.frames * ENTRY.itemsize, start)
+            finally:
+                file.close()
+            return summaries.unpack_entries(data, summary.frames, summary.entries_check)
+        except (Corrupt, OSError) as error:
+            logger.warning("summary of %s is of no use and is made again: %s", self.path, error)
+            return self._read_again(summary)
+
+    def _read_again(self, summary: Summary) -> Entries:
+        """The entries from the segment itself; without a summary, the next round of upkeep writes a new one."""
+        table = FrameTable()
+        for found in scan(self.file, self.number, []):
+            if isinstance(found, Damage):
+                offset = split_place(found.place)[1]
+                if offset >= self.end:
+                    break
+                raise Corrupt(
+                    f"{found.reason}, and the summary is of no use either; close the queue and open it again",
+                    path=self.path,
+                    offset=offset,
+                )
+            if found.header is not None:
+                table.append(entry_of(found, self._bucket_of))
+        self.directory, self._entries = summaries.make_directory(table.rows)
+        if self.directory.tobytes() != summary.directory.tobytes():
+            raise Corrupt("the segment is not the one that was opened", path=self.path, offset=0)
+        self.summary = None
+        return self._entries
+
+    def _bucket_of(self, key: int) -> int:
+        """The bucket of a key that some frame here begins with: buckets follow each other as keys do."""
+        if self.directory is None:
+            raise Corrupt("only a sealed segment has a directory", path=self.path, offset=0)
+        at = int(np.searchsorted(self.directory["key_min"], key, "right")) - 1
+        return int(self.directory["bucket"][max(at, 0)])
+
+    def reopen(self) -> None:
+        """Be active again: what comes after it is gone, so it goes on growing, and no summary can stand for it."""
+        self.table = FrameTable()
+        self.summary = self.directory = self._entries = None
 
     def entries_of(self, bucket: int) -> Entries:
         """The frames of one bucket, sorted by least key and seq unless the segment is active."""

@@ -77,7 +77,11 @@ class State:
 
     def sees(self, fork: ForkState, place: int, audience: int) -> bool:
         """Whether a frame at `place` was meant for this fork."""
-        return audience == EVERYONE or fork.identity_at(place) in self.audiences[audience]
+        if audience == EVERYONE:
+            return True
+        members = self.audiences.get(audience)
+        # The record that named them is damaged and set aside: rather too many see the frame than too few.
+        return members is None or fork.identity_at(place) in members
 
     def push(self, first_seq: int, rows: int) -> None:
         self.next_seq = max(self.next_seq, first_seq + rows)
@@ -86,6 +90,8 @@ class State:
 
     def cut(self, fork_id: int, cut: Cut, rows: int) -> None:
         fork = self.forks.get(fork_id)
+        if fork is None and self.forgiving:
+            return
         if fork is None:
             raise Corrupt(f"a cut names fork {fork_id}, which does not exist")
         fork.live -= rows
@@ -102,6 +108,10 @@ class State:
 
     def fork(self, id: int, name: str, parent_id: int, place: int) -> None:
         parent = self.forks.get(parent_id)
+        if parent is None and self.forgiving:
+            # It is not known what the parent had consumed; rather too much is left to the fork than too little.
+            root = self.forks[ROOT]
+            parent = ForkState(ROOT, "", root.created, (), 0, Cuts())
         if parent is None or id in self.forks:
             raise Corrupt(f"fork {name!r} has an unknown parent {parent_id} or a used id {id}")
         ancestors = ((parent.created, parent.id), *parent.ancestors)
@@ -109,25 +119,34 @@ class State:
         self.next_fork = max(self.next_fork, id + 1)
 
     def remove(self, id: int) -> None:
+        if id != ROOT and id not in self.forks and self.forgiving:
+            return
         if id == ROOT or self.forks.pop(id, None) is None:
             raise Corrupt(f"fork {id} was removed, but does not exist")
 
     def retire(
-        self, audiences: dict[int, frozenset[int]], live: dict[int, int], dropped: int
+        self,
+        audiences: dict[int, frozenset[int]],
+        live: dict[int, int],
+        arrived: int,
+        dropped: int,
     ) -> None:
         self.audiences.update(audiences)
         self.next_audience = max([self.next_audience, *(id + 1 for id in audiences)])
         self.dropped += dropped
-        self.recount(live)
+        self.recount(live, arrived)
 
-    def quarantine(self, place: int, rows: int, live: dict[int, int]) -> None:
+    def quarantine(self, place: int, rows: int, live: dict[int, int], arrived: int) -> None:
         self.quarantined[place] = rows
-        self.recount(live)
+        self.recount(live, arrived)
+        self.forgiving = False
 
-    def recount(self, live: dict[int, int]) -> None:
+    def recount(self, live: dict[int, int], arrived: int) -> None:
+        """Correct what forks have left, counted among the items up to `arrived`; pushes went on meanwhile."""
+        self.next_seq = max(self.next_seq, arrived + 1)
         for id, count in live.items():
             if id in self.forks:
-                self.forks[id].live = count
+                self.forks[id].live = count + self.arrived - arrived
 
     def to_json(self, segments: Iterable[int], previous_end: int) -> bytes:
         """The state as it opens a segment: which ones stand before it, and where the previous one ends."""

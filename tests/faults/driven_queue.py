@@ -1,0 +1,233 @@
+"""A queue in memory and its model, driven together, for every test that breaks the disk under it.
+
+Each operation is noted in the model and in the trace before it is tried, and promised once it
+returned and its sync mode says that it lasts. `judge` then opens what a fault left of the disk, and
+accepts nothing but the state after the first k operations, acknowledged ≤ k ≤ attempted.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import insort_right
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tests.faults.checker import (
+    ACKNOWLEDGED,
+    ATTEMPTED,
+    MAIN,
+    Pair,
+    PrefixModel,
+    UniqueValues,
+    Violation,
+)
+from tests.faults.memory_fs import MemoryFileSystem
+from tests.faults.trace import Image, Trace
+from tidemill.files.bucket import Width
+from tidemill.files.carry import drop
+from tidemill.files.consuming_end import ConsumingEnd
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.folder import CorruptionMode, SyncMode
+from tidemill.files.priority_queue import PriorityQueue
+
+ROOT = Path("/queues/queue")
+SEGMENT_BYTES = 16 * 1024
+BUCKET = Width(100)
+
+
+class StillClock:
+    """A clock that only moves when it is asked, so that the same operations write the same bytes."""
+
+    def __init__(self) -> None:
+        self._now_ns = 1_700_000_000_000_000_000
+
+    def time_ns(self) -> int:
+        self._now_ns += 1_000
+        return self._now_ns
+
+    def monotonic_s(self) -> float:
+        return self.time_ns() / 1e9
+
+    def wait(self, condition: threading.Condition, timeout_s: float | None) -> bool:
+        raise AssertionError("nothing here waits")
+
+
+def open_queue(
+    fs: FileSystem,
+    *,
+    sync: SyncMode = "full",
+    on_corruption: CorruptionMode = "abort",
+) -> PriorityQueue:
+    return PriorityQueue(
+        ROOT,
+        bucket=BUCKET,
+        sync=sync,
+        on_corruption=on_corruption,
+        file_system=fs,
+        clock=StillClock(),
+        maintain_in_background=False,
+        segment_bytes=SEGMENT_BYTES,
+    )
+
+
+def end_of(queue: PriorityQueue, fork: str) -> ConsumingEnd:
+    return queue if fork == MAIN else queue.fork(fork)
+
+
+def contents(queue: PriorityQueue) -> dict[str, list[Pair]]:
+    """What every fork would hand out, in order; also holds its length against it."""
+    found = {}
+    for fork in (MAIN, *queue.forks()):
+        end = end_of(queue, fork)
+        pairs = [(key, value) for key, value in end.peek(-1).rows()]
+        if len(end) != len(pairs):
+            raise Violation(f"fork {fork}: len is {len(end)}, but it hands out {len(pairs)}")
+        found[fork] = pairs
+    return found
+
+
+def use(queue: PriorityQueue, found: dict[str, list[Pair]]) -> None:
+    """Push one more item and pop everything: a recovered queue must work like any other."""
+    extra = (150, b"pushed after the recovery")
+    queue.push([extra])
+    for fork, pairs in found.items():
+        expected = list(pairs)
+        insort_right(expected, extra, key=lambda pair: pair[0])
+        end = end_of(queue, fork)
+        popped = [*end.pop(2).rows(), *end.pop(-1).rows()]
+        if popped != expected:
+            raise Violation(f"fork {fork}: popped {popped} instead of {expected}")
+        if len(end):
+            raise Violation(f"fork {fork}: {len(end)} items are left after everything was popped")
+
+
+def judge(
+    fs: MemoryFileSystem,
+    model: PrefixModel,
+    acknowledged: int,
+    attempted: int,
+    *,
+    sync: SyncMode = "full",
+) -> int:
+    """Open what is left of a disk, twice, and use it; returns how many operations survived."""
+    queue = open_queue(fs, sync=sync)
+    found = contents(queue)
+    count = model.check(found, acknowledged=acknowledged, attempted=attempted)
+    fs.die()
+    queue = open_queue(fs, sync=sync)
+    again = contents(queue)
+    if again != found:
+        raise Violation(f"opened twice it is something else: {found}, then {again}")
+    use(queue, found)
+    queue.close()
+    return count
+
+
+class DrivenQueue:
+    """Operations on a queue, each noted in the model and marked in the trace."""
+
+    def __init__(self, image: Image | None = None, *, sync: SyncMode = "full") -> None:
+        self.fs = MemoryFileSystem(image)
+        self.model = PrefixModel()
+        self.sync_mode = sync
+        self._values = UniqueValues()
+        self._large = UniqueValues(1_000_000, length=5_000)
+        self.queue = open_queue(self.fs, sync=sync)
+
+    @property
+    def _syncs_pushes(self) -> bool:
+        return self.sync_mode in ("data", "full")
+
+    @property
+    def _syncs_takes(self) -> bool:
+        return self.sync_mode in ("index", "full")
+
+    def start_trace(self) -> None:
+        """Everything so far lasts; crashes are looked for from here on."""
+        self.queue.sync()
+        self.model.acknowledge()
+        self.fs.trace = Trace(self.fs.image())
+        self.fs.mark(ACKNOWLEDGED, self.model.attempted)
+
+    def push(self, keys: Iterable[int]) -> None:
+        pairs = self._values.pairs(keys)
+        self._do(self.model.push(pairs), lambda: self.queue.push(pairs), self._syncs_pushes)
+
+    def push_large(self, keys: Iterable[int]) -> None:
+        """A push that fills segments."""
+        pairs = self._large.pairs(keys)
+        self._do(self.model.push(pairs), lambda: self.queue.push(pairs), self._syncs_pushes)
+
+    def pop(self, fork: str, count: int) -> None:
+        end = end_of(self.queue, fork)
+        self._do(self.model.pop(fork, count), lambda: end.pop(count), self._syncs_takes)
+
+    def read_and_push(self, fork: str, count: int, keys: Iterable[int]) -> None:
+        """A read transaction that pushes something back."""
+        pairs = self._values.pairs(keys)
+        end = end_of(self.queue, fork)
+
+        def work() -> None:
+            with end.read(count) as read:
+                read.push(pairs)
+
+        lasts = self._syncs_takes or self._syncs_pushes
+        self._do(self.model.pop_and_push(fork, count, pairs), work, lasts)
+
+    def delete(self, fork: str, low: int, high: int) -> None:
+        end = end_of(self.queue, fork)
+        number = self.model.delete(fork, low, high)
+        self._do(number, lambda: end.delete(low, high), self._syncs_takes)
+
+    def clear(self, fork: str) -> None:
+        end = end_of(self.queue, fork)
+        self._do(self.model.clear(fork), end.clear, self._syncs_takes)
+
+    def fork(self, name: str, parent: str) -> None:
+        end = end_of(self.queue, parent)
+        self._do(self.model.fork(name, parent), lambda: end.fork(name), True)
+
+    def remove(self, name: str) -> None:
+        fork = self.queue.fork(name)
+        self._do(self.model.remove(name), fork.remove, True)
+
+    def upkeep(self) -> None:
+        """A round of maintenance: summaries, reclaim, carrying."""
+        maintenance = self.queue._core.maintenance
+        self._do(self.model.nothing("upkeep"), maintenance.run_round, False)
+
+    def drop_oldest(self) -> None:
+        """Give up the oldest sealed segment, as a queue with `bytes_max` does."""
+        folder = self.queue._core.folder
+        oldest = min(folder.journal.segments)
+        if oldest == max(folder.journal.segments):
+            return
+        frames = folder.index.frames_of_segment(oldest)
+        seqs = {int(seq) for entry in frames for seq in folder.reader.read(entry).seqs}
+        self._do(self.model.drop(seqs), lambda: drop(folder, oldest), True)
+
+    def sync(self) -> None:
+        self._do(self.model.nothing("sync"), self.queue.sync, True)
+
+    def reopen(self) -> None:
+        def work() -> None:
+            self.queue.close()
+            self.queue = open_queue(self.fs, sync=self.sync_mode)
+
+        self._do(self.model.nothing("close and open"), work, True)
+
+    def kill(self) -> None:
+        """End the process without ending the machine, and open again: what was found must then last."""
+
+        def work() -> None:
+            self.fs.die()
+            self.queue = open_queue(self.fs, sync=self.sync_mode)
+
+        self._do(self.model.nothing("kill and open"), work, True)
+
+    def _do(self, number: int, work: Callable[[], object], lasts: bool) -> None:
+        self.fs.mark(ATTEMPTED, number, promise=False)
+        work()
+        if lasts:
+            self.model.acknowledge()
+            self.fs.mark(ACKNOWLEDGED, number)
