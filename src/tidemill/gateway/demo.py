@@ -33,7 +33,7 @@ def run(*, items: int, folder: Path | None = None) -> None:
             if len(queue):
                 raise tm.InvalidInput(f"{path} holds {len(queue):,} items; name a new folder")
             queue.fork("audit")
-            with _timed("pushed, each batch synced to disk", items):
+            with _timed("made and pushed, each batch synced to disk", items):
                 for events in telemetry(items):
                     queue.push(events, key="ts")
 
