@@ -17,8 +17,8 @@ class ReadyForm:
     """Recognises the batches that need nothing done to them.
 
     >>> form = ReadyForm(pa.schema([pa.field("key", pa.int64(), nullable=False)]))
-    >>> form.keys_of(pa.record_batch({"key": [1, 2]})).tolist(), form.keys_of([1, 2])
-    ([1, 2], None)
+    >>> len(form.columns_of(pa.record_batch({"key": [1, 2]}))), form.columns_of([1, 2])
+    (1, None)
     """
 
     __slots__ = ("_nullable", "_required", "_schema")
@@ -30,8 +30,8 @@ class ReadyForm:
         self._nullable = pa.schema([field.with_nullable(True) for field in schema])
         self._required = [index for index, field in enumerate(schema) if not field.nullable]
 
-    def keys_of(self, data: object) -> NDArray[np.int64] | None:
-        """The keys of `data` if it can be encoded as it is: the right columns, valid, within all bounds."""
+    def columns_of(self, data: object) -> list[pa.Array] | None:
+        """The columns of `data` if it can be encoded as it is: the right ones, valid, within all bounds."""
         if not isinstance(data, pa.RecordBatch):
             return None
         given = data.schema
@@ -44,11 +44,11 @@ class ReadyForm:
         except pa.ArrowException:
             # The long way finds it again, and says what is wrong.
             return None
-        columns = data.columns
+        columns: list[pa.Array] = data.columns
         for index in self._required:
             if columns[index].null_count:
                 return None
-        return int64_values(columns[0])
+        return columns
 
 
 def int64_values(array: pa.Array) -> NDArray[np.int64]:

@@ -294,10 +294,12 @@ class Read:
             raise Closed("a read takes items only inside its `with` block")
         self._end._check()
         preparation = self._end._core.folder.preparation
-        keys, body = preparation.rows(data, key)
-        if body.num_rows:
-            self._pushed += preparation.frames(keys, body)
-        return int(body.num_rows)
+        rows = preparation.rows(data, key)
+        count = len(rows.keys)
+        if count:
+            # The caller may do as it likes with the data until the block is left.
+            self._pushed += preparation.frames(rows, copy=True)
+        return count
 
     def keep(self) -> None:
         """Pop nothing when the block is left."""
@@ -334,7 +336,7 @@ class Read:
             if kind is not None:
                 return
             if frames:
-                end._core.make_room(sum(len(frame.body.buffer) for frame in frames))
+                end._core.make_room(sum(frame.body.body_bytes for frame in frames))
             if selection.parts and not self._is_kept:
                 end._tolerating(lambda: end._consume(selection, frames))
                 end._after_take(len(selection.batch))

@@ -29,6 +29,14 @@ T = TypeVar("T")
 _CHECK = struct.Struct("<Q")
 
 
+class GivenRows(NamedTuple):
+    """Rows in the order a caller gave them."""
+
+    keys: Keys
+    body: pa.RecordBatch  # as a frame holds them: the key first
+    columns: list[pa.Array] | None  # of the body, if they have been looked at
+
+
 class PreparedFrame(NamedTuple):
     """Sorted rows of one bucket, encoded; only numbers and time are missing."""
 
@@ -69,7 +77,7 @@ class Operation:
         for _, payload in self.closing:
             total += padded(ENVELOPE_BYTES + len(payload))
         for frame in self.frames:
-            total += padded(ENVELOPE_BYTES + HEADER_BYTES + len(frame.body.buffer))
+            total += padded(ENVELOPE_BYTES + HEADER_BYTES + frame.body.body_bytes)
         return total
 
     def draft(self, draft: Draft) -> None:
@@ -93,7 +101,7 @@ class Operation:
 
     def _draft_frame(self, frame: PreparedFrame, draft: Draft, *, commit: bool) -> None:
         body = frame.body
-        rows, body_bytes = body.rows, len(body.buffer)
+        rows, body_bytes = body.rows, body.body_bytes
         if frame.seqs is None:
             least = draft.next_seq
             greatest = least + rows - 1
@@ -118,7 +126,7 @@ class Operation:
         length = HEADER_BYTES + body_bytes
         place = draft.add(
             Kind.FRAME,
-            (header, body.buffer),
+            (header, *body.parts),
             length,
             check,
             commit=commit,
@@ -159,12 +167,11 @@ class PushOne(Operation):
     their numbers stay together.
     """
 
-    __slots__ = ("body", "keys", "seq")
+    __slots__ = ("rows", "seq")
 
-    def __init__(self, keys: Keys, body: pa.RecordBatch, *, sync: bool) -> None:
+    def __init__(self, rows: GivenRows, *, sync: bool) -> None:
         super().__init__(sync=sync)
-        self.keys = keys
-        self.body = body
+        self.rows = rows
         self.seq = 0
 
 

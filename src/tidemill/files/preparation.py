@@ -6,17 +6,24 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch import (
+    EncodedBody,
+    Gatherer,
     ReadyForm,
     SchemaVersions,
     encode_body,
+    gather_body,
     int64_array,
+    int64_values,
     join_body,
     to_rows,
 )
 from tidemill.clock import Clock
-from tidemill.files.bucket import BucketFunction, Custom, Keys, split
-from tidemill.files.operation import PreparedFrame, PushOne, PushTogether
+from tidemill.files.bucket import BucketFunction, Custom, split
+from tidemill.files.operation import GivenRows, PreparedFrame, PushOne, PushTogether
 from tidemill.limits import SHARED_FRAME_ITEM_BYTES_MAX
+
+
+_GATHER_BYTES_MIN = 32 * 1024
 
 
 class Preparation:
@@ -27,43 +34,58 @@ class Preparation:
         self._fingerprint = versions.newest_fingerprint
         self._bucket = bucket
         self._clock = clock
-        self._ready = ReadyForm(versions.body(versions.newest_fingerprint, carried=False))
+        schema = versions.body(versions.newest_fingerprint, carried=False)
+        self._ready = ReadyForm(schema)
+        self._gatherer = Gatherer(schema)
 
-    def rows(self, data: object, key: str | None = None) -> tuple[Keys, pa.RecordBatch]:
-        """(keys, rows as the body of a frame holds them), in the order given."""
-        if key is None and (keys := self._ready.keys_of(data)) is not None:
-            return keys, data
+    def rows(self, data: object, key: str | None = None) -> GivenRows:
+        """What the caller gave, in the order given."""
+        if key is None and (columns := self._ready.columns_of(data)) is not None:
+            return GivenRows(int64_values(columns[0]), data, columns)
         rows = to_rows(data, schema=self._payload_schema, key=key)
         keys = rows.keys
         if keys is None:
             keys = np.full(len(rows), self._clock.time_ns(), np.int64)
-        return keys, join_body(keys, rows.payload)
+        return GivenRows(keys, join_body(keys, rows.payload), None)
 
-    def frames(self, keys: Keys, body: pa.RecordBatch) -> list[PreparedFrame]:
-        """The rows as frames, in the order of their keys, equal keys in the order given."""
+    def frames(self, rows: GivenRows, *, copy: bool = False) -> list[PreparedFrame]:
+        """The rows as frames, in the order of their keys, equal keys in the order given.
+
+        Unless told to `copy`, frames may refer to the caller's memory: they are to be written before the call returns.
+        """
+        keys, body, columns = rows
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
             order = np.argsort(keys, kind="stable")
-            body, keys = body.take(int64_array(order)), keys[order]
-        mark = self._fingerprint
+            keys, body, columns = keys[order], body.take(int64_array(order)), None
         key_min, key_max = keys.item(0), keys.item(-1)
         bucket = self._bucket.of(key_min)
         if bucket == self._bucket.of(key_max):
-            return [PreparedFrame(bucket, encode_body(body), key_min, key_max, mark)]
+            encoded = encode_body(body) if copy else self._encode(body, columns)
+            return [PreparedFrame(bucket, encoded, key_min, key_max, self._fingerprint)]
         return [
             PreparedFrame(
                 bucket,
                 encode_body(body.slice(start, stop - start)),
                 keys.item(start),
                 keys.item(stop - 1),
-                mark,
+                self._fingerprint,
             )
             for bucket, start, stop in split(keys, self._bucket)
         ]
 
-    def may_share(self, body: pa.RecordBatch) -> bool:
+    def _encode(self, body: pa.RecordBatch, columns: list[pa.Array] | None) -> EncodedBody:
+        """Large bodies are written from where they lie; for small ones a copy is cheaper."""
+        if body.get_total_buffer_size() >= _GATHER_BYTES_MIN:
+            gathered = gather_body(columns or body.columns, self._gatherer)
+            if gathered is not None:
+                return gathered
+        return encode_body(body)
+
+    def may_share(self, rows: GivenRows) -> bool:
         """Whether a single row may share a frame with rows of others: only if it cannot spoil theirs."""
         return (
-            body.get_total_buffer_size() <= SHARED_FRAME_ITEM_BYTES_MAX
+            len(rows.keys) == 1
+            and rows.body.get_total_buffer_size() <= SHARED_FRAME_ITEM_BYTES_MAX
             # A key that the user's own function refuses must fail alone.
             and not isinstance(self._bucket, Custom)
         )
@@ -71,9 +93,9 @@ class Preparation:
     def together(self, members: list[PushOne]) -> PushTogether:
         """Several pushes of one row as one operation."""
         if len(members) == 1:
-            return PushTogether(members, self.frames(members[0].keys, members[0].body), [0])
-        keys = np.concatenate([member.keys for member in members])
-        body = pa.concat_batches([member.body for member in members])
+            return PushTogether(members, self.frames(members[0].rows), [0])
+        keys = np.concatenate([member.rows.keys for member in members])
+        body = pa.concat_batches([member.rows.body for member in members])
         ranks = np.empty(len(members), np.int64)
         ranks[np.argsort(keys, kind="stable")] = np.arange(len(members))
-        return PushTogether(members, self.frames(keys, body), ranks.tolist())
+        return PushTogether(members, self.frames(GivenRows(keys, body, None)), ranks.tolist())

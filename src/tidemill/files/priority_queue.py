@@ -139,19 +139,19 @@ class PriorityQueue(ConsumingEnd):
         self._check()
         folder = self._core.folder
         sync = folder.options.syncs_pushes
-        keys, body = folder.preparation.rows(data, key)
-        count = body.num_rows
+        rows = folder.preparation.rows(data, key)
+        count = len(rows.keys)
         durability: Literal["buffered", "synced"] = "synced" if sync else "buffered"
         if count == 0:
             return Receipt(folder.state.next_seq, folder.state.arrived, 0, durability)
         if self._bytes_max is not None:
-            self._core.make_room(body.nbytes)
-        if count == 1 and folder.preparation.may_share(body):
-            one = PushOne(keys, body, sync=sync)
+            self._core.make_room(rows.body.nbytes)
+        if folder.preparation.may_share(rows):
+            one = PushOne(rows, sync=sync)
             folder.commit(one)
             first = last = one.seq
         else:
-            push = Push(sync=sync, frames=folder.preparation.frames(keys, body))
+            push = Push(sync=sync, frames=folder.preparation.frames(rows))
             folder.commit(push)
             first, last = push.seqs
         self._core.maintenance.after_push()
