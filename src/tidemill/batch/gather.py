@@ -1,8 +1,9 @@
 """A body that is written from where its columns lie, without copying them together first.
 
-What Arrow's writer would put in front of the columns is made from the skeleton of its messages; the columns follow as they
-are, each padded to 8 bytes. The bytes are those that Arrow would have written. It pays for large batches of plain
-columns, which is what whoever pushes at full speed pushes; everything else goes through Arrow's writer.
+What Arrow's writer would put in front of the columns is made from the skeleton of its messages; the
+columns follow as they are, each padded to 8 bytes. The bytes are those that Arrow would have
+written. It pays for large batches of plain columns, which is what whoever pushes at full speed
+pushes; everything else goes through Arrow's writer.
 """
 
 from __future__ import annotations

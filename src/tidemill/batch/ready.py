@@ -1,7 +1,7 @@
 """The short way in: a record batch that already is what a frame holds.
 
-Whoever pushes at full speed pushes such batches, so they skip the long way through `to_rows`, but none
-of its checks.
+Whoever pushes at full speed pushes such batches, so they skip the long way through `to_rows`, but
+none of its checks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class ReadyForm:
         self._required = [index for index, field in enumerate(schema) if not field.nullable]
 
     def columns_of(self, data: object) -> list[pa.Array] | None:
-        """The columns of `data` if it can be encoded as it is: the right ones, valid, within all bounds."""
+        """The columns of `data` if it can be encoded as it is: the right ones, valid, within all
+        bounds.
+        """
         if not isinstance(data, pa.RecordBatch):
             return None
         given = data.schema

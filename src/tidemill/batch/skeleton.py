@@ -73,7 +73,9 @@ def read_by_skeleton(data: memoryview, skeleton: Skeleton | None) -> MessageNumb
 def write_by_skeleton(
     skeleton: Skeleton, body_bytes: int, rows: int, nodes: list[int], buffers: list[int]
 ) -> bytes:
-    """The metadata of an uncompressed message with these numbers, as the writer of the skeleton has it."""
+    """The metadata of an uncompressed message with these numbers, as the writer of the skeleton has
+    it.
+    """
     values: list[Any] = list(skeleton.blank)
     values[skeleton.body_bytes] = body_bytes
     values[skeleton.rows] = rows

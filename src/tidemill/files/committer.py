@@ -1,9 +1,11 @@
 """Group commit: operations that wait at the same time share one write and one sync.
 
-A thread that finds nobody committing leads: it takes all that wait, writes them, applies them, wakes their threads and
-hands over to the first of those that came meanwhile. Everybody else sleeps until its operation is done.
+A thread that finds nobody committing leads: it takes all that wait, writes them, applies them,
+wakes their threads and hands over to the first of those that came meanwhile. Everybody else sleeps
+until its operation is done.
 
-Single items that wait together even share a frame: a frame costs the same for one row as for a hundred.
+Single items that wait together even share a frame: a frame costs the same for one row as for a
+hundred.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Where a fork stands: its open merges, and how the next items are chosen from them.
 
-Choosing and consuming are two steps, so that a read can be given up. What is chosen is fixed by `arrived`, the last seq
-there was when the choice began: items pushed meanwhile are not in it, and are not consumed with it.
+Choosing and consuming are two steps, so that a read can be given up. What is chosen is fixed by
+`arrived`, the last seq there was when the choice began: items pushed meanwhile are not in it, and
+are not consumed with it.
 
-Locks: `lock` is held while choosing and consuming, by one thread of the fork's users at a time. The folder's own lock is
-taken for moments only, so readers hold up writers no longer than an index update.
+Locks: `lock` is held while choosing and consuming, by one thread of the fork's users at a time. The
+folder's own lock is taken for moments only, so readers hold up writers no longer than an index
+update.
 """
 
 from __future__ import annotations
@@ -75,13 +77,14 @@ class Cursor:
         """A frame was written. Called under the guard."""
         if self._floor is None:
             return
-        if entry.bucket < self._floor:
-            self._floor = entry.bucket
+        self._floor = min(self._floor, entry.bucket)
         if entry.bucket in self._merges:
             self._inbox.append(entry)
 
     def forget(self) -> None:
-        """Frames were moved or consumed by other means: start from the index again. Called under the guard."""
+        """Frames were moved or consumed by other means: start from the index again. Called under
+        the guard.
+        """
         self._generation += 1
         self._merges.clear()
         self._inbox.clear()

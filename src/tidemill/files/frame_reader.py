@@ -31,8 +31,9 @@ class DamagedFrame(Corrupt):
 class FrameReader:
     """Reads frames of the journal.
 
-    Frames from `own_from` on were written through this handle: once their checksums are right, they are
-    what was encoded here. Older ones may come from anywhere and are validated through and through.
+    Frames from `own_from` on were written through this handle: once their checksums are right, they
+    are what was encoded here. Older ones may come from anywhere and are validated through and
+    through.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Which frames each bucket has, over all segments.
 
-In memory there is one row for each segment and bucket; the frames themselves are asked for bucket by bucket. The lock of
-the folder guards it: appliers change it, readers take what they need and let go.
+In memory there is one row for each segment and bucket; the frames themselves are asked for bucket
+by bucket. The lock of the folder guards it: appliers change it, readers take what they need and let
+go.
 """
 
 from __future__ import annotations

@@ -11,11 +11,12 @@
          ▲ when a new window is made                              ┌──────┐    │
          └─────────────────────────────────────────────────────── │ late │ ───┘
                                                                   └──────┘
-A frame that overlaps no other becomes a window as it is, without a copy. Memory: frames are loaded in the order of their
-first rows until enough rows lie below the first row of the rest; where that takes more memory than allowed, windows
-are made by passes over the frames instead.
+A frame that overlaps no other becomes a window as it is, without a copy. Memory: frames are loaded
+in the order of their first rows until enough rows lie below the first row of the rest; where that
+takes more memory than allowed, windows are made by passes over the frames instead.
 
-Invariant: every row outside the windows is greater than the last row of the windows, except rows of late frames.
+Invariant: every row outside the windows is greater than the last row of the windows, except rows of
+late frames.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from tidemill.batch import Batch
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.run import Run, merged
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
-
 
 _CHUNK_FRAMES = 256  # frames read at once
 _AHEAD_FRAMES = 8  # ... before anyone asked for more than one
@@ -49,8 +49,8 @@ class Source(NamedTuple):
 class Pending:
     """Frames that wait to be loaded, the one with the least next row first.
 
-    Those known from the start stay in a sorted table, 64 bytes each, and are unpacked some at a time; the heap holds the
-    few that came later.
+    Those known from the start stay in a sorted table, 64 bytes each, and are unpacked some at a
+    time; the heap holds the few that came later.
     """
 
     def __init__(self, frames: FrameList) -> None:
@@ -139,7 +139,9 @@ class Merge:
         )
 
     def choose(self, rows: int, key_max: int) -> Choice | None:
-        """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there are none."""
+        """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there
+        are none.
+        """
         has_late = self._late or self._late_runs
         if not has_late and key_max == INT64_MAX:
             # The common case by far: what is wanted lies in one window.
@@ -234,9 +236,12 @@ class Merge:
         self._late_runs = []
 
     def _load_enough(self, wanted: int, key_max: int) -> bool:
-        """Load pending frames until `wanted` rows lie below the first row of the others; False if memory is full."""
+        """Load pending frames until `wanted` rows lie below the first row of the others; False if
+        memory is full.
+        """
         if not self._loaded:
-            # Whoever comes back for more is likely to go on: a few frames are read in one go, while it is cheap.
+            # Whoever comes back for more is likely to go on: a few frames are read in one go, while
+            # it is cheap.
             self._chunk = min(2 * self._chunk, _AHEAD_FRAMES)
         chunk = min(self._chunk, max(_AHEAD_BYTES // max(self._pending.length, 1), 1))
         while len(self._pending) and self._pending.head[0] <= key_max:
@@ -288,7 +293,8 @@ class Merge:
     def _stream_window(self) -> Run:
         """A window from more frames than memory holds: each is read, gives its least rows, and is let go.
 
-        Every window costs a pass over the frames that overlap, so a window is made as large as memory allows.
+        Every window costs a pass over the frames that overlap, so a window is made as large as
+        memory allows.
         """
         rows = sum(len(run) for run, _ in self._loaded)
         row_bytes = sum(run.nbytes for run, _ in self._loaded) // rows + 1
@@ -332,7 +338,8 @@ def _choice(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
     run, order = merged(slices)
     count = min(rows, run.rows)
     starts = np.cumsum([0, *(stop - start for _, start, stop in slices)])
-    # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far it moves.
+    # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far
+    # it moves.
     taken = np.histogram(order[:count], bins=starts)[0]
     moves = [(part, start + int(n)) for (part, start, _), n in zip(slices, taken, strict=True)]
     return Choice(run.batch(0, count), run.row(count - 1), moves)

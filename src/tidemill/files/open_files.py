@@ -3,8 +3,9 @@
 kept   being written, or not known to be on disk: stays open, so that no sync error is missed
 other  opened when it is first read; past a number of them, the one open for the longest is let go
 
-A handle that is let go is closed when the last thread that reads through it is done: it is dropped, and closes as it goes.
-So reading takes no lock, and no number of a closed handle can come to mean another file under a reader.
+A handle that is let go is closed when the last thread that reads through it is done: it is dropped,
+and closes as it goes. So reading takes no lock, and no number of a closed handle can come to mean
+another file under a reader.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class _Handle:
         try:
             self.file.close()
         except OSError as error:
-            # Nobody is left to tell; what was written is known to be on disk, or is synced elsewhere.
+            # Nobody is left to tell; what was written is known to be on disk, or is synced
+            # elsewhere.
             logger.warning("a file could not be closed: %s", error)
 
 

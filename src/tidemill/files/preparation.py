@@ -1,4 +1,6 @@
-"""From what a caller pushes to frames: keys and payload side by side, sorted, split at bucket boundaries, encoded."""
+"""From what a caller pushes to frames: keys and payload side by side, sorted, split at bucket
+boundaries, encoded.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,6 @@ from tidemill.clock import Clock
 from tidemill.files.bucket import BucketFunction, Custom, split
 from tidemill.files.operation import GivenRows, PreparedFrame, PushOne, PushTogether
 from tidemill.limits import SHARED_FRAME_ITEM_BYTES_MAX
-
 
 _GATHER_BYTES_MIN = 32 * 1024
 
@@ -51,7 +52,8 @@ class Preparation:
     def frames(self, rows: GivenRows, *, copy: bool = False) -> list[PreparedFrame]:
         """The rows as frames, in the order of their keys, equal keys in the order given.
 
-        Unless told to `copy`, frames may refer to the caller's memory: they are to be written before the call returns.
+        Unless told to `copy`, frames may refer to the caller's memory: they are to be written
+        before the call returns.
         """
         keys, body, columns = rows
         if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
@@ -82,7 +84,9 @@ class Preparation:
         return encode_body(body)
 
     def may_share(self, rows: GivenRows) -> bool:
-        """Whether a single row may share a frame with rows of others: only if it cannot spoil theirs."""
+        """Whether a single row may share a frame with rows of others: only if it cannot spoil
+        theirs.
+        """
         return (
             len(rows.keys) == 1
             and rows.body.get_total_buffer_size() <= SHARED_FRAME_ITEM_BYTES_MAX

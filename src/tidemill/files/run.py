@@ -1,7 +1,8 @@
 """A run: rows in memory, sorted by (key, seq), and how far they have been used. Pure.
 
-A run is either a frame as it was read, whose seqs follow from its first, or the outcome of merging several, whose seqs and
-times are columns of their own. Keys and seqs are only looked at where something overlaps: whole frames pass through unseen.
+A run is either a frame as it was read, whose seqs follow from its first, or the outcome of merging
+several, whose seqs and times are columns of their own. Keys and seqs are only looked at where
+something overlaps: whole frames pass through unseen.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ class Run:
         return self.keys.item(index), seq
 
     def until(self, key: int, seq: int) -> int:
-        """The index behind the last row that is at most (key, seq), or `position` if that is behind it."""
+        """The index behind the last row that is at most (key, seq), or `position` if that is behind
+        it.
+        """
         stop = int(self.keys.searchsorted(key, "right"))
         if seq < self.seq_max:
             start = int(self.keys.searchsorted(key, "left"))
@@ -148,7 +151,9 @@ class Run:
 
 
 def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
-    """(the given rows as one run, sorted by (key, seq); where each came from, counted through the parts)."""
+    """(the given rows as one run, sorted by (key, seq); where each came from, counted through the
+    parts).
+    """
     keys = np.concatenate([run.keys[start:stop] for run, start, stop in parts])
     seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
     times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
@@ -168,7 +173,8 @@ def sort_order(keys: Numbers, seqs: Numbers) -> Numbers:
     sorted_keys = keys[order]
     sorted_seqs = seqs[order]
     ties = sorted_keys[1:] == sorted_keys[:-1]
-    # Parts mostly come in the order of their seqs, and then a stable sort has settled the ties already.
+    # Parts mostly come in the order of their seqs, and then a stable sort has settled the ties
+    # already.
     if np.any(ties & (sorted_seqs[1:] < sorted_seqs[:-1])):
         order = np.lexsort((seqs, keys))
     return order
