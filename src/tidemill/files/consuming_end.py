@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from tidemill.batch import Batch
 from tidemill.errors import Closed, ForkRemoved, InvalidInput, InvalidKey, ReadInProgress
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidemill.files.queue_core import QueueCore
 
 KeyMax: TypeAlias = int | Callable[[], int] | None
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -35,9 +36,9 @@ class ConsumingEnd:
     def pop(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
         """Take the `n` items with the smallest keys; n < 0 takes all.
 
-        `key_max` leaves greater keys alone. With `wait_s` the call waits that long for the first item to come. A
-        `key_max` that is a function is asked again while waiting, as a clock in nanoseconds: `key_max=time.time_ns`
-        makes a delay queue.
+        `key_max` leaves greater keys alone. With `wait_s` the call waits that long for the first
+        item to come. A `key_max` that is a function is asked again while waiting, as a clock in
+        nanoseconds: `key_max=time.time_ns` makes a delay queue.
 
         >>> import tempfile, tidemill as tm
         >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
@@ -48,16 +49,7 @@ class ConsumingEnd:
         (0, 1)
         >>> queue.close()
         """
-        rows = _rows(n)
-
-        def attempt(limit: int) -> Selection:
-            self._check_not_reading()
-            selection = self._cursor.select(rows, limit)
-            if selection.parts:
-                self._consume(selection, ())
-            return selection
-
-        selection = self._waiting(attempt, key_max, wait_s)
+        selection = self._waiting(self._take, _rows(n), key_max, wait_s)
         if selection.parts:
             self._after_take(len(selection.batch))
         return selection.batch
@@ -72,8 +64,7 @@ class ConsumingEnd:
         ([(1, b'a')], 2)
         >>> queue.close()
         """
-        rows = _rows(n)
-        return self._waiting(lambda limit: self._cursor.select(rows, limit), key_max, wait_s).batch
+        return self._waiting(self._cursor.select, _rows(n), key_max, wait_s).batch
 
     def read(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Read:
         """A transaction: the items are popped when the block is left normally, and stay if it raises.
@@ -155,7 +146,8 @@ class ConsumingEnd:
 
         check_name(name, what="fork")
         folder = self._core.folder
-        # The parent is held still, so that a rewrite of its frames cannot fall between its state and the fork's.
+        # The parent is held still, so that a rewrite of its frames cannot fall between its state
+        # and the fork's.
         with self._core.forks_lock, self._cursor.lock:
             self._check()
             with folder.guard:
@@ -177,16 +169,30 @@ class ConsumingEnd:
         # A queue is itself even when it is empty; `len(queue)` asks for the items.
         return True
 
+    def _take(self, rows: int, limit: int) -> Selection:
+        """Choose items and consume them."""
+        self._check_not_reading()
+        selection = self._cursor.select(rows, limit)
+        if selection.parts:
+            self._consume(selection, ())
+        return selection
+
     def _waiting(
-        self, attempt: Callable[[int], Selection], key_max: KeyMax, wait_s: float | None
+        self,
+        attempt: Callable[[int, int], Selection],
+        rows: int,
+        key_max: KeyMax,
+        wait_s: float | None,
     ) -> Selection:
         """Attempt until something is found or the time is up."""
+        if wait_s is None:
+            return self._tolerating(attempt, rows, _limit(key_max))
         folder = self._core.folder
-        deadline = None if wait_s is None else folder.clock.monotonic_s() + _seconds(wait_s)
+        deadline = folder.clock.monotonic_s() + _seconds(wait_s)
         while True:
             limit = _limit(key_max)
-            selection = self._tolerating(lambda limit=limit: attempt(limit))  # type: ignore[misc]
-            if selection.parts or deadline is None:
+            selection = self._tolerating(attempt, rows, limit)
+            if selection.parts:
                 return selection
             left_s = deadline - folder.clock.monotonic_s()
             if left_s <= 0:
@@ -200,16 +206,16 @@ class ConsumingEnd:
 
     def _due_in_s(self, now_ns: int) -> float:
         """How long until the next item is due, if keys are a time in nanoseconds."""
-        first = self._tolerating(lambda: self._cursor.select(1, INT64_MAX))
+        first = self._tolerating(self._cursor.select, 1, INT64_MAX)
         return max(first.cut.high - now_ns, 0) / 1e9 if first.parts else float("inf")
 
-    def _tolerating(self, attempt: Callable[[], T]) -> T:
+    def _tolerating(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Attempt under the cursor's lock; set damaged frames aside and try again, if told to."""
         while True:
             try:
                 with self._cursor.lock:
                     self._check()
-                    return attempt()
+                    return attempt(*args, **options)
             except DamagedFrame as damage:
                 self._core.handle_damage(damage)
 
@@ -306,20 +312,18 @@ class Read:
         self._is_kept = True
 
     def __enter__(self) -> Read:
-        end, cursor = self._end, self._end._cursor
-
-        def attempt(limit: int) -> Selection:
-            end._check_not_reading()
-            selection = cursor.select(self._rows, limit)
-            # A read that found nothing has nothing to protect, and others may come before it ends.
-            cursor.is_reading = bool(selection.parts)
-            return selection
-
         if self._selection is not None:
             raise ReadInProgress("this read is open already; leave its block first")
         self._pushed, self._is_kept = [], False
-        self._selection = end._waiting(attempt, self._key_max, self._wait_s)
+        self._selection = self._end._waiting(self._begin, self._rows, self._key_max, self._wait_s)
         return self
+
+    def _begin(self, rows: int, limit: int) -> Selection:
+        self._end._check_not_reading()
+        selection = self._end._cursor.select(rows, limit)
+        # A read that found nothing has nothing to protect, and others may come before it ends.
+        self._end._cursor.is_reading = bool(selection.parts)
+        return selection
 
     def __exit__(
         self,
@@ -338,7 +342,7 @@ class Read:
             if frames:
                 end._core.make_room(sum(frame.body.body_bytes for frame in frames))
             if selection.parts and not self._is_kept:
-                end._tolerating(lambda: end._consume(selection, frames))
+                end._tolerating(end._consume, selection, frames)
                 end._after_take(len(selection.batch))
             elif frames:
                 end._check()
