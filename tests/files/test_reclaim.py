@@ -167,6 +167,30 @@ def test_descending_keys_keep_the_number_of_cuts_bounded(
         assert queue.pop(2).values.to_pylist() == [b"the bottom of the stack"]
 
 
+def test_deletes_that_nothing_needs_any_more_are_forgotten(tmp_path: Path) -> None:
+    with queue_at(tmp_path, segment_bytes=16 * 1024) as queue:
+        queue.push([(key, b"stays") for key in range(10)])
+        for number in range(1_000):
+            queue.push([(100 + number, bytes(200))])
+            queue.delete(100 + number - 20, 100 + number - 20)
+        # Were they kept, the state that opens each segment would grow without end.
+        assert queue.stats().cuts < 150
+        assert segments_bytes(tmp_path) < 6 * 16 * 1024
+        assert queue.pop(11).keys.to_pylist() == [*range(10), 1_080]
+
+
+def test_a_large_state_does_not_make_every_operation_roll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with queue_at(tmp_path, segment_bytes=16 * 1024) as queue:
+        for number in range(300):
+            queue.fork(f"a-fork-with-a-name-of-some-length-{number}")
+        before = max(queue._core.folder.journal.segments)
+        for number in range(100):
+            queue.push([(number, b"x")])
+        assert max(queue._core.folder.journal.segments) - before < 10
+
+
 def test_a_drained_queue_whose_fork_lags_is_not_swept_at_every_pop(tmp_path: Path) -> None:
     rounds = 0
     with queue_at(tmp_path) as queue:
@@ -213,9 +237,13 @@ def facts(
     return SegmentFacts(number, bytes_, frames, 1, items, alive)
 
 
-def chosen(*segments: SegmentFacts, total: int = 0, live: int = 0, cuts: int = 0) -> list[int]:
+def chosen(*segments: SegmentFacts, total: int = 0, live: int = 0, cuts: bool = False) -> list[int]:
     return choose_rewrites(
-        list(segments), total_bytes=total, live_bytes=live, segment_bytes=64 * 1024, cuts_most=cuts
+        list(segments),
+        total_bytes=total,
+        live_bytes=live,
+        segment_bytes=64 * 1024,
+        too_many_cuts=cuts,
     )
 
 
@@ -234,4 +262,4 @@ def test_segments_of_tiny_frames_are_rewritten_a_few_at_a_time() -> None:
 
 
 def test_the_oldest_segment_is_rewritten_when_there_are_too_many_cuts() -> None:
-    assert chosen(facts(3), facts(4), cuts=10**6) == [3]
+    assert chosen(facts(3), facts(4), cuts=True) == [3]

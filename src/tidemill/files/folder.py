@@ -3,8 +3,8 @@
     settings.json   what the folder is                         lock        who owns it
     journal/        segments, with their summaries and spine   quarantine/ damaged records, set aside
 
-Everything that changes goes through `commit`: it is written to the journal, then applied to the state, the index and the
-cursors under `guard`, a lock that is only ever held for moments.
+Everything that changes goes through `commit`: it is written to the journal, then applied to the
+state, the index and the cursors under `guard`, a lock that is only ever held for moments.
 """
 
 from __future__ import annotations
@@ -175,8 +175,11 @@ class Folder:
         for fork in self.state.forks.values():
             needed = [
                 any(
-                    number <= cut.place >> 32 and key_min <= cut.high and seq_min <= cut.arrived
-                    for number, (key_min, seq_min) in bounds.items()
+                    number <= cut.place >> 32
+                    and cut.low <= key_max
+                    and key_min <= cut.high
+                    and seq_min <= cut.arrived
+                    for number, (key_min, key_max, seq_min) in bounds.items()
                 )
                 for cut in fork.cuts.all()
             ]
@@ -246,8 +249,9 @@ class Folder:
             if any(
                 damage.place >> 32 == self.journal.active.number for damage in recovered.damages
             ):
-                # Only the spine leads past a record of unreadable length, and it is never synced: a later crash
-                # could cost what is appended behind. A sealed segment gets a summary instead.
+                # Only the spine leads past a record of unreadable length, and it is never synced: a
+                # later crash could cost what is appended behind. A sealed segment gets a summary
+                # instead.
                 self.journal.roll()
             if recovered.torn_bytes:
                 logger.warning(

@@ -14,6 +14,7 @@ import numpy as np
 from tidemill.files.frame_table import Entries, Entry, FrameList
 from tidemill.files.segment import Segment
 from tidemill.files.state import State
+from tidemill.limits import INT64_MAX, INT64_MIN
 
 
 class Index:
@@ -66,13 +67,13 @@ class Index:
     def frames_of_segment(self, number: int) -> FrameList:
         return self._list([(number, self._segments[number].entries)])
 
-    def bounds(self, number: int) -> tuple[int, int]:
-        """(least key, least seq) of a segment; a cut beyond either has nothing to say about it."""
+    def bounds(self, number: int) -> tuple[int, int, int]:
+        """(least key, greatest key, least seq) of a segment; a cut beyond one has nothing to say about it."""
         segment = self._segments[number]
         rows = segment.entries if segment.directory is None else segment.directory
         if not len(rows):
-            return 2**63 - 1, 2**63 - 1
-        return int(rows["key_min"].min()), int(rows["seq_min"].min())
+            return INT64_MAX, INT64_MIN, INT64_MAX
+        return int(rows["key_min"].min()), int(rows["key_max"].max()), int(rows["seq_min"].min())
 
     def _hold(self, bucket: int, segment: int) -> None:
         holders = self._holders.get(bucket)

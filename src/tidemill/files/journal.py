@@ -1,13 +1,14 @@
 """The journal: the one append-only truth of a folder, rolled into segments so that disk can be freed.
 
-An operation is one contiguous run of records in one segment; several operations may share a write and a sync. The order
-of effects when the active segment is full:
+An operation is one contiguous run of records in one segment; several operations may share a write
+and a sync. The order of effects when the active segment is full:
 
     1. the new segment is created, preallocated and opened with the state, written twice
     2. its file is synced, then the folder, so that it exists for good before anything relies on it
     3. the old segment is sealed; once synced it gets a summary, and its spine goes
 
-Invariant: `synced` never runs ahead of the disk; a write after which the disk is in doubt poisons the journal.
+Invariant: `synced` never runs ahead of the disk; a write after which the disk is in doubt poisons
+the journal.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
-from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.files.draft import Draft
+from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded, payload_digest
 from tidemill.files.segment import Segment, segment_path
@@ -75,11 +76,17 @@ class Journal:
         sealed = [segment.end for segment in list(self.segments.values()) if segment is not active]
         return sum(sealed) + max(active.end, self._allocated)
 
+    def capacity(self, start: int) -> int:
+        """How large a segment may grow that opens with a state of `start` bytes: were that large and
+        the rest not, every operation would have to roll.
+        """
+        return max(self.segment_bytes, start + self.segment_bytes // 2)
+
     def begin(self, total: int, *, next_seq: int, time_us: int) -> Draft:
         """Make room for `total` bytes and start laying them out; a full disk shows here."""
         self.check()
         active = self.active
-        if active.end + total > self.segment_bytes and active.end > active.start:
+        if active.end + total > self.capacity(active.start) and active.end > active.start:
             active = self.roll(total)
         elif active.end + total > self._allocated:
             self._allocate(active, total)
@@ -142,7 +149,9 @@ class Journal:
         self._start_segment(1, 0)
 
     def adopt(self, segments: list[Segment], spine: list[SpineEntry]) -> None:
-        """Take over what recovery found; the last segment is active again, and all of it is on disk."""
+        """Take over what recovery found; the last segment is active again, and all of it is on
+        disk.
+        """
         self.segments = {segment.number: segment for segment in segments}
         active = self.active = segments[-1]
         active.file.keep_open()
@@ -154,7 +163,8 @@ class Journal:
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Unlink retired segments. The operation that retired them is on disk by now."""
-        # All are forgotten before the first is unlinked, which may fail: what opening finds of them then, it removes.
+        # All are forgotten before the first is unlinked, which may fail: what opening finds of them
+        # then, it removes.
         segments = [self.segments.pop(number) for number in numbers]
         with self._sync_lock:
             self._unsynced = [one for one in self._unsynced if one not in segments]
@@ -196,7 +206,7 @@ class Journal:
         check = payload_digest(state)
         half = padded(ENVELOPE_BYTES + len(state))
         size = 2 * half
-        allocated = max(self.segment_bytes, size + needed)
+        allocated = max(self.capacity(size), size + needed)
         _check_offset(allocated)
         draft = Draft(
             make_place(number, 0), synced=self.synced, epoch=self.epoch, next_seq=0, time_us=0
@@ -238,8 +248,9 @@ class Journal:
                 self.fs.sync_folder(self.folder)
             except OSError:
                 self.failure = failure
-            # It must be gone for good before anything else is written, or a crash could bring it back, and with it a
-            # state that is no longer the last. Only of a full disk is it known that it does what it says.
+            # It must be gone for good before anything else is written, or a crash could bring it
+            # back, and with it a state that is no longer the last. Only of a full disk is it known
+            # that it does what it says.
             if not isinstance(failure, DiskFull):
                 self.failure = failure
             raise failure from error
@@ -247,7 +258,7 @@ class Journal:
 
     def _allocate(self, segment: Segment, needed: int) -> None:
         """Reserve room before writing, so that a full disk is noticed while nothing has changed."""
-        wanted = max(self.segment_bytes, segment.end + needed)
+        wanted = max(self.capacity(segment.start), segment.end + needed)
         _check_offset(wanted)
         with storage_errors("growing", segment.path):
             segment.file.allocate(wanted)
@@ -259,7 +270,8 @@ class Journal:
         except OSError as error:
             failure = typed(error, "appending to", segment.path)
             try:
-                # What was half written must not be mistaken for an operation later on, not after a crash either.
+                # What was half written must not be mistaken for an operation later on, not after a
+                # crash either.
                 segment.file.truncate(segment.end)
                 segment.file.sync()
                 self._allocated = segment.end
@@ -273,7 +285,8 @@ class Journal:
         try:
             segment.file.sync()
         except OSError as error:
-            # A second attempt could succeed without having written anything: pages that failed count as clean.
+            # A second attempt could succeed without having written anything: pages that failed
+            # count as clean.
             self.failure = typed(error, "syncing", segment.path)
             raise self.failure from error
 
@@ -296,7 +309,9 @@ class Journal:
             logger.warning("a spine in %s was not closed well: %s", self.folder, error)
 
     def _note_records(self, records: list[tuple[int, int, int]]) -> None:
-        """Remember records for the spine. It is written when they are synced, for it vouches for no others."""
+        """Remember records for the spine. It is written when they are synced, for it vouches for no
+        others.
+        """
         self._unnoted += records
         if self.synced == self.end or len(self._unnoted) >= _UNNOTED_MAX:
             self._write_spine()

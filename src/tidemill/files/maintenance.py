@@ -6,8 +6,8 @@ When it is due, one round removes dead segments, then rewrites others, as long a
     garbage   the journal is more than twice what is alive, plus three segments
     cuts      a fork has too many cuts, which only apply to old frames
 
-Which segments are rewritten is a pure decision; `carry` does it. Rounds run in a thread of the queue, or at once
-in tests that enumerate crashes.
+Which segments are rewritten is a pure decision; `carry` does it. Rounds run in a thread of the
+queue, or at once in tests that enumerate crashes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tidemill.limits import CUTS_PER_FORK_MAX, TINY_FRAME_BYTES, TINY_FRAMES_MIN
 logger = logging.getLogger(__name__)
 
 _REWRITES_PER_ROUND = 2
+_CUT_BYTES = 128  # about what one cut takes in the state that opens a segment
 
 
 class SegmentFacts(NamedTuple):
@@ -43,7 +44,7 @@ def choose_rewrites(
     total_bytes: int,
     live_bytes: int,
     segment_bytes: int,
-    cuts_most: int,
+    too_many_cuts: bool,
 ) -> list[int]:
     """The sealed segments to rewrite now, by number."""
     tiny = [
@@ -54,7 +55,7 @@ def choose_rewrites(
     ]
     chosen = tiny[:_REWRITES_PER_ROUND]
     rest = [facts for facts in segments if facts.number not in chosen]
-    if rest and cuts_most > CUTS_PER_FORK_MAX:
+    if rest and too_many_cuts:
         chosen.append(rest.pop(0).number)
     if rest and total_bytes > 2 * live_bytes + 3 * segment_bytes:
         emptiest = min(rest, key=lambda one: (round(one.alive / one.items, 1), one.number))
@@ -219,13 +220,17 @@ class Maintenance:
             item_bytes = sum(one.data_bytes for one in facts) / items if items else 0.0
             live_bytes = int(item_bytes * sum(fork.live for fork in forks))
             total_bytes = folder.journal.bytes
-            cuts_most = max(len(fork.cuts) for fork in forks) if cuts_matter else 0
+            cuts = [len(fork.cuts) for fork in forks]
+            # Every segment opens with the cuts of all forks, twice; they should not fill it.
+            spare = sum(cuts) - len(cuts)  # one for each fork cannot be helped
+            is_crowded = spare * _CUT_BYTES > folder.journal.segment_bytes // 4
+            too_many_cuts = cuts_matter and (max(cuts) > CUTS_PER_FORK_MAX or is_crowded)
         return choose_rewrites(
             [one for one in facts if one.number not in self._stuck],
             total_bytes=total_bytes,
             live_bytes=live_bytes,
             segment_bytes=folder.journal.segment_bytes,
-            cuts_most=cuts_most,
+            too_many_cuts=too_many_cuts,
         )
 
 

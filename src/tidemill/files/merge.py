@@ -97,7 +97,7 @@ class Loaded(NamedTuple):
     """A run in memory, and the frame it came from."""
 
     run: Run
-    entry: Entry
+    entry: Entry | None  # None: a window that was taken back
 
 
 class Choice(NamedTuple):
@@ -149,6 +149,8 @@ class Merge:
                 self._windows.append(window)
             if self._windows and rows <= len(self._windows[0]):
                 return _choice([(self._windows[0], self._windows[0].position, sys.maxsize)], rows)
+        if has_late and sum([len(window) for window in self._windows]) < rows:
+            self._take_back_windows()
         slices, count = self._slices(rows, key_max)
         if has_late:
             last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
@@ -189,6 +191,11 @@ class Merge:
             slices.append((run, run.position, stop))
             count += stop - run.position
         return slices, count
+
+    def _take_back_windows(self) -> None:
+        """Make the rest of the windows and the late frames ordinary runs, for new windows of all."""
+        self._loaded += [Loaded(window, None) for window in self._windows]
+        self._windows.clear()
 
     def _load_late(self, last: tuple[int, int]) -> None:
         """Load the late frames that begin before `last`."""
@@ -264,7 +271,12 @@ class Merge:
 
     def _load_pending(self, count: int) -> list[Loaded]:
         """Load the next frames; those with nothing left are skipped."""
-        sources = [self._pending.pop() for _ in range(min(count, len(self._pending)))]
+        sources: list[Source] = []
+        wanted_bytes = 0
+        # However many frames are read at once, they must not be more than memory allows.
+        while len(sources) < count and len(self._pending) and wanted_bytes <= self._bytes_max // 4:
+            sources.append(self._pending.pop())
+            wanted_bytes += sources[-1].entry.length
         runs = self._load([source.entry for source in sources])
         loaded = []
         for (key, seq, entry), run in zip(sources, runs, strict=True):
@@ -308,8 +320,10 @@ class Merge:
                 # Merging copies the rows, so that the frames they came from can go.
                 pieces.append(merged(parts)[0])
             for run, entry in waiting:
-                if len(run):
+                if len(run) and entry is not None:
                     self._pending.push(Source(*run.head, entry))
+                elif len(run):
+                    self._loaded.append(Loaded(run, None))
             waiting = []
             if len(self._pending) and self._pending.head <= limit:
                 waiting = self._load_pending(_CHUNK_FRAMES)

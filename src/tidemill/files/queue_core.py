@@ -67,8 +67,11 @@ class QueueCore:
 
     def _fits(self, needed: int, bytes_max: int) -> bool:
         journal = self.folder.journal
-        room = journal.segment_bytes - journal.active.end
-        grown = journal.bytes + (0 if needed <= room else max(journal.segment_bytes, needed))
+        active = journal.active
+        grown = journal.bytes
+        if active.end + needed > journal.capacity(active.start):
+            # A new segment opens with about the same state as the one before.
+            grown += max(journal.capacity(active.start), active.start + needed)
         # A rewrite needs a segment of its own before it can give one back.
         return grown + journal.segment_bytes <= bytes_max
 
@@ -90,7 +93,8 @@ class QueueCore:
             found = {damage.place: damage for damage in damages if damage.place not in known}
             while True:
                 with folder.guard:
-                    # From here on the index leaves them out, so that counting does not meet them again.
+                    # From here on the index leaves them out, so that counting does not meet them
+                    # again.
                     known.update({place: damage.rows for place, damage in found.items()})
                     arrived = folder.state.arrived
                 try:
