@@ -177,9 +177,7 @@ def test_a_queue_closed_during_a_read_has_popped_nothing(tmp_path: Path) -> None
 
 
 def test_rewriting_segments_during_a_read_neither_loses_nor_repeats(tmp_path: Path) -> None:
-    with tm.PriorityQueue(
-        tmp_path, segment_bytes=16 * 1024, maintain_in_background=False
-    ) as queue:
+    with tm.PriorityQueue(tmp_path, segment_bytes=16 * 1024, maintain_in_background=False) as queue:
         for start in range(50):
             queue.push([(key, bytes(50)) for key in range(start, 1_000, 50)])
         with queue.read(400) as read:

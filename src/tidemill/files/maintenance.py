@@ -111,8 +111,9 @@ class Maintenance:
                 return
             folder = self._folder
             self._seen_active = folder.journal.active.number
-            folder.journal.finish_seals()
+            # Dead segments first: on a full disk they are the room that the rest needs.
             facts = self._retire_dead()
+            folder.journal.finish_seals()
             chosen = self._choose(facts)
             while chosen and not self._is_stopped:
                 before = self._used_bytes()

@@ -7,16 +7,17 @@ Which segments are read whole:
     the last one                       yes    its end must be found
     not known to be synced             yes    power may have failed before its blocks were written
 
-What is found wrong lies either before or behind the point that was known to be on disk (`vouched`: the highest `synced`
-of any record or spine, or the end of a segment that has a summary). Behind it, it is a torn tail, which nobody was
-promised: it is cut off, with all that follows. Before it, it is damage: "abort" raises, "continue" sets the record aside.
+What is found wrong lies either before or behind the point that was known to be on disk (`vouched`:
+the highest `synced` of any record or spine, or the end of a segment that has a summary). Behind it,
+it is a torn tail, which nobody was promised: it is cut off, with all that follows. Before it, it is
+damage: "abort" raises, "continue" sets the record aside.
 
-What is kept is on disk, names and all, before anything is built on it: the process before may have died between a
-write and its sync. Bytes that nobody vouches for are written again first, because after a failed sync the kernel
-takes its pages for clean and a further sync would do nothing.
+What is kept is on disk, names and all, before anything is built on it: the process before may have
+died between a write and its sync. Bytes that nobody vouches for are written again first, because
+after a failed sync the kernel takes its pages for clean and a further sync would do nothing.
 
-Invariant: recovery only ever removes bytes that no operation with a commit mark in good order vouches for, so doing it
-twice, or crashing in the middle of it, leads to the same state.
+Invariant: recovery only ever removes bytes that no operation with a commit mark in good order
+vouches for, so doing it twice, or crashing in the middle of it, leads to the same state.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class Recovery:
     def _open_all(self) -> None:
         """Open the segments, read those that have to be read, and find how far the disk was safe."""
         for name in sorted(self._names):
-            if name.endswith(".segment"):
+            if name.endswith(".segment") and _NAME.fullmatch(name):
                 self._segments[int(name[:16])] = self._open(int(name[:16]))
         if not self._segments:
             return
@@ -172,7 +173,9 @@ class Recovery:
         return [entry for entry in entries if split_place(entry.place)[0] == segment.number]
 
     def _drop_unfinished(self) -> None:
-        """Remove a last segment whose creation was interrupted: no operation was ever written to it."""
+        """Remove a last segment whose creation was interrupted: no operation was ever written to
+        it.
+        """
         last = max(self._segments, default=0)
         if not last or _committed(self._scanned[last], self._vouched, None).end:
             return
@@ -186,7 +189,9 @@ class Recovery:
             self._scan(before)
 
     def _cut_tail(self) -> int:
-        """Find the end of the last committed operation, remove what lies behind it, and make the rest last."""
+        """Find the end of the last committed operation, remove what lies behind it, and make the
+        rest last.
+        """
         torn = 0
         lost_from: int | None = None
         for number in sorted(self._scanned):
@@ -206,8 +211,8 @@ class Recovery:
                 break
         if lost_from is None:
             return torn
-        # Everything behind came after an operation that the disk lost. The newest goes first, so that a crash in
-        # the middle leaves no gap.
+        # Everything behind came after an operation that the disk lost. The newest goes first, so
+        # that a crash in the middle leaves no gap.
         for number in sorted([one for one in self._segments if one > lost_from], reverse=True):
             torn += self._segments[number].file.size()
             self._discard(number)
@@ -227,7 +232,9 @@ class Recovery:
         segment.file.sync()
 
     def _expected_end(self, number: int) -> int | None:
-        """Where the next segment says that this one ends; None if there is no next one, or it cannot say."""
+        """Where the next segment says that this one ends; None if there is no next one, or it
+        cannot say.
+        """
         following = self._segments.get(number + 1)
         if following is None:
             return None

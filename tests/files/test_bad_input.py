@@ -1,0 +1,347 @@
+"""What is refused is refused with a typed error, and changes nothing: not a byte of the folder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import xxhash
+
+import tidemill as tm
+from tests.faults.io_errors import FailingFileSystem
+from tidemill.files.filesystem import LocalFileSystem
+from tidemill.limits import ITEM_BYTES_MAX
+
+
+def listing(path: Path) -> dict[str, bytes]:
+    """Every file of a folder, byte for byte."""
+    return {
+        str(file.relative_to(path)): file.read_bytes() if file.is_file() else b"a folder"
+        for file in sorted(path.rglob("*"))
+    }
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[tm.PriorityQueue]:
+    with tm.PriorityQueue(tmp_path / "queue", segment_bytes=64 * 1024) as queue:
+        queue.push([(1, b"a"), (2, b"b")])
+        queue.fork("audit").pop()
+        yield queue
+
+
+def refuses(
+    queue: tm.PriorityQueue, error: type[tm.TidemillError], use: Callable[[], object]
+) -> str:
+    """The message of the error, once nothing is known to have changed."""
+    before, stats = listing(queue.path), queue.stats()
+    with pytest.raises(error) as found:
+        use()
+    assert listing(queue.path) == before
+    assert queue.stats() == stats
+    assert len(queue) == 2
+    # It works on as if nothing had been.
+    assert queue.push([(3, b"c")]).first == stats.next_seq
+    return str(found.value)
+
+
+KEYS = {
+    "over int64": 2**63,
+    "under int64": -(2**63) - 1,
+    "null": None,
+    "NaN": math.nan,
+    "a float": 1.0,
+    "a boolean": True,
+    "a numpy boolean": np.True_,
+    "a string": "1",
+    "bytes": b"1",
+    "NaT": pd.NaT,
+    "a naive time": pd.Timestamp("2026-01-01"),
+}
+
+
+@pytest.mark.parametrize("key", KEYS.values(), ids=KEYS.keys())
+def test_a_key_that_is_no_int64_is_refused(queue: tm.PriorityQueue, key: object) -> None:
+    message = refuses(queue, tm.InvalidKey, lambda: queue.push([(5, b"x"), (key, b"y")]))
+    assert "row 1" in message
+
+
+COLUMNS = {
+    "over int64": pa.array([1, 2**63], pa.uint64()),
+    "null": pa.array([1, None], pa.int64()),
+    "floats": pa.array([1.0, 2.0]),
+    "NaN": pa.array([1.0, math.nan]),
+    "booleans": pa.array([True, False]),
+    "strings": pa.array(["1", "2"]),
+    "naive times": pa.array([1, 2], pa.timestamp("us")),
+    "times beyond int64 in ns": pa.array([0, 2**62], pa.timestamp("s", "UTC")),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS.keys())
+def test_a_column_of_keys_that_are_no_int64_is_refused(
+    queue: tm.PriorityQueue, column: pa.Array
+) -> None:
+    table = pa.table({"key": column, "value": [b"a", b"b"]})
+    refuses(queue, tm.InvalidKey, lambda: queue.push(table))
+    refuses_again = pa.table({"rank": column, "value": [b"a", b"b"]})
+    with pytest.raises(tm.InvalidKey):
+        queue.push(refuses_again, key="rank")
+
+
+def test_a_payload_over_the_limit_is_refused(queue: tm.PriorityQueue) -> None:
+    message = refuses(
+        queue, tm.TooLarge, lambda: queue.push([(1, b"small"), (2, bytes(ITEM_BYTES_MAX + 1))])
+    )
+    assert "64 MiB" in message
+
+
+def test_a_payload_at_the_limit_goes_through(tmp_path: Path) -> None:
+    payload = os.urandom(1024) * (ITEM_BYTES_MAX // 1024)
+    with tm.PriorityQueue(tmp_path, sync="none") as queue:
+        queue.push([(1, payload)])
+        assert queue.pop().values[0].as_py() == payload
+
+
+FORMS = {
+    "a number": 5,
+    "nothing": None,
+    "bytes": b"not a batch",
+    "a string": "not a batch",
+    "a mapping": {"key": [1]},
+    "numbers": [1, 2],
+    "strings": ["a"],
+    "a string payload": [(1, "a")],
+    "a number payload": [(1, 5)],
+    "no payload": [(1,)],
+    "three to a row": [(1, b"a", b"b")],
+    "mixed rows": [(1, b"a"), b"b"],
+    "dicts and pairs": [{"value": b"a"}, (1, b"b")],
+    "unknown columns": [{"key": 1, "town": b"a"}],
+    "a table of others": pa.table({"key": [1], "town": [b"a"]}),
+    "a table of numbers": pa.table({"key": [1], "value": [5]}),
+    "a null payload": pa.table({"key": [1], "value": pa.array([None], pa.binary())}),
+    "a reserved column": pa.table({"key": [1], "value": [b"a"], "seq_": [1]}),
+}
+
+
+@pytest.mark.parametrize("data", FORMS.values(), ids=FORMS.keys())
+def test_rows_that_do_not_fit_are_refused(queue: tm.PriorityQueue, data: object) -> None:
+    refuses(queue, tm.InvalidInput, lambda: queue.push(data))
+
+
+def test_a_key_column_that_is_not_there_is_refused(queue: tm.PriorityQueue) -> None:
+    table = pa.table({"rank": [1], "value": [b"a"]})
+    assert "'score'" in refuses(queue, tm.InvalidKey, lambda: queue.push(table, key="score"))
+
+
+NAMES = ["", ".", "..", "../up", "a/b", "/etc", "a\\b", "a b", "a\0b", "-a", ".a", "a.", "ü"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "x" * 65, None, 5, b"a"])
+def test_a_name_outside_the_grammar_is_refused(queue: tm.PriorityQueue, name: object) -> None:
+    refuses(queue, tm.InvalidName, lambda: queue.fork(name))  # type: ignore[arg-type]
+
+
+def test_what_a_read_cannot_push_pops_nothing(queue: tm.PriorityQueue) -> None:
+    def use() -> None:
+        with queue.read(2) as read:
+            read.push([(None, b"a")])
+
+    refuses(queue, tm.InvalidKey, use)
+
+
+@pytest.mark.parametrize("bucket", [5, "shift:37", lambda keys: keys, object()], ids=str)
+def test_an_unknown_bucket_function_is_refused(tmp_path: Path, bucket: object) -> None:
+    with tm.PriorityQueue(tmp_path / "old"):
+        pass
+    before = listing(tmp_path)
+    for path in (tmp_path / "old", tmp_path / "new"):
+        with pytest.raises(tm.InvalidInput, match="bucket function"):
+            tm.PriorityQueue(path, bucket=bucket)  # type: ignore[arg-type]
+    assert listing(tmp_path) == before
+
+
+def test_the_wrong_schema_is_refused(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([(1, b"a")])
+    before = listing(tmp_path)
+    with pytest.raises(tm.SchemaMismatch):
+        tm.PriorityQueue(tmp_path, schema=pa.schema([("city", pa.string())]))
+    assert listing(tmp_path) == before
+
+
+STRANGERS: dict[str, dict[str, bytes]] = {
+    "papers": {"thesis.txt": b"years of work"},
+    "hidden": {".git": b"x"},
+    "somebody's lock": {"lock": b"x", "data.db": b"y"},
+}
+
+
+@pytest.mark.parametrize("files", STRANGERS.values(), ids=STRANGERS.keys())
+def test_a_folder_that_holds_something_else_is_left_alone(
+    tmp_path: Path, files: dict[str, bytes]
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    before = listing(tmp_path)
+    with pytest.raises(tm.NotAQueue):
+        tm.PriorityQueue(tmp_path)
+    assert listing(tmp_path) == before
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for path in (tmp_path / "file", tmp_path / "file" / "queue"):
+        with pytest.raises(tm.NotAQueue, match="is a file"):
+            tm.PriorityQueue(path)
+    assert listing(tmp_path) == {"file": b"x"}
+
+
+def test_links_inside_a_queue_are_not_followed(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        queue.push([(1, b"a")])
+    settings = tmp_path / "queue" / "settings.json"
+    settings.rename(tmp_path / "elsewhere.json")
+    settings.symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(tm.NoAccess):
+        tm.PriorityQueue(tmp_path / "queue")
+
+
+def test_a_newer_format_version_is_left_alone(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([(1, b"a")])
+    path = tmp_path / "settings.json"
+    document = json.loads(path.read_bytes())
+    del document["check"]
+    document["format"] = 2
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    document["check"] = xxhash.xxh3_64_hexdigest(canonical)
+    path.write_text(json.dumps(document))
+    before = listing(tmp_path)
+    with pytest.raises(tm.UnknownFormat, match="version 2"):
+        tm.PriorityQueue(tmp_path)
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["notes.segment", "12.segment", "0000000000000001.backup"])
+def test_a_stray_file_in_the_journal_is_left_alone(tmp_path: Path, name: str) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([(1, b"a")])
+    (tmp_path / "journal" / name).write_bytes(b"what is this?")
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert queue.pop().rows() == [(1, b"a")]
+    assert (tmp_path / "journal" / name).read_bytes() == b"what is this?"
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_refuses_a_push_and_loses_nothing(tmp_path: Path, error: int) -> None:
+    fs = FailingFileSystem(LocalFileSystem(), error=error)
+    with tm.PriorityQueue(tmp_path, file_system=fs, segment_bytes=16 * 1024) as queue:
+        queue.push([(1, b"a")])
+        full = FailingFileSystem(
+            LocalFileSystem(),
+            fail_at=1,
+            error=error,
+            sticky="kind",
+            kinds=frozenset({"allocate", "create", "pwrite"}),
+        )
+        fs.__dict__.update(full.__dict__)
+        for _ in range(3):
+            with pytest.raises(tm.DiskFull, match="free some space"):
+                queue.push([(2, bytes(50_000))])
+        assert fs.fired
+        assert len(queue) == 1
+        fs.heal()
+        queue.push([(0, b"room again")])
+        assert queue.pop(-1).rows() == [(0, b"room again"), (1, b"a")]
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert len(queue) == 0
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a small file system of its own, where that is allowed."""
+    places: list[Path] = []
+
+    def mount(options: str) -> Path:
+        place = tmp_path / f"mount{len(places)}"
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError:
+            pytest.skip("there is no mount command")
+        if done.returncode:
+            pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+        places.append(place)
+        return place
+
+    yield mount
+    for place in places:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_really_full_disk_refuses_and_works_again_with_room(
+    mounted: Callable[[str], Path],
+) -> None:
+    place = mounted("size=1m")
+    count = 0
+    with tm.PriorityQueue(place / "queue", segment_bytes=64 * 1024) as queue:
+        with pytest.raises(tm.DiskFull):
+            while True:
+                queue.push([(count, bytes(5_000))])
+                count += 1
+        assert len(queue) == count > 100
+        with pytest.raises(tm.DiskFull):
+            queue.push([(count, bytes(400_000))])
+        # Popping needs little room, and gives much back.
+        assert queue.pop(count // 2).keys.to_pylist() == list(range(count // 2))
+        queue._core.maintenance.run_round()
+        queue.push([(count, bytes(5_000))])
+    with tm.PriorityQueue(place / "queue") as queue:
+        assert queue.pop(-1).keys.to_pylist() == list(range(count // 2, count + 1))
+
+
+def test_a_read_only_file_system_gives_no_access(mounted: Callable[[str], Path]) -> None:
+    place = mounted("size=1m")
+    with tm.PriorityQueue(place / "queue", segment_bytes=64 * 1024) as queue:
+        queue.push([(1, b"a")])
+    before = listing(place)
+    subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+    for path in (place / "queue", place / "new"):
+        with pytest.raises(tm.NoAccess, match="check owner, mode and mount"):
+            tm.PriorityQueue(path)
+    assert listing(place) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_somebody_else_gives_no_access(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        queue.push([(1, b"a")])
+    for file in (tmp_path / "queue").rglob("*"):
+        file.chmod(0o500 if file.is_dir() else 0o400)
+    with pytest.raises(tm.NoAccess):
+        tm.PriorityQueue(tmp_path / "queue")
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_folder_that_may_not_be_written_gives_no_access(tmp_path: Path, error: int) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([(1, b"a")])
+    before = listing(tmp_path)
+    fs = FailingFileSystem(
+        LocalFileSystem(), fail_at=1, error=error, sticky="all", kinds=frozenset({"open", "create"})
+    )
+    with pytest.raises(tm.NoAccess):
+        tm.PriorityQueue(tmp_path, file_system=fs)
+    assert fs.fired
+    assert listing(tmp_path) == before

@@ -1,0 +1,311 @@
+"""Many threads at one queue: nothing is lost, repeated or out of order, and nobody waits in vain."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.faults.checker import MAIN, UniqueValues
+from tests.faults.history import History
+from tests.files.counting_fs import CountingFileSystem
+
+WITHIN_S = 120
+
+
+class Recorder:
+    """A history that threads write down one at a time."""
+
+    def __init__(self, forks: tuple[str, ...] = (MAIN,)) -> None:
+        self.history = History(forks=forks)
+        self._lock = threading.Lock()
+        self._values = UniqueValues()
+
+    def push(self, queue: tm.PriorityQueue, given: list[int]) -> tm.Receipt:
+        with self._lock:
+            pairs = self._values.pairs(given)
+            number = self.history.push_attempted(pairs)
+        receipt = queue.push(pairs)
+        with self._lock:
+            self.history.push_acknowledged(number)
+        return receipt
+
+    def pop(self, end: tm.PriorityQueue | tm.Fork, count: int, fork: str = MAIN) -> int:
+        with self._lock:
+            number = self.history.pop_attempted(count, fork)
+        rows = end.pop(count).rows()
+        with self._lock:
+            self.history.pop_acknowledged(number, rows)
+        return len(rows)
+
+    def check(self, queue: tm.PriorityQueue) -> None:
+        ends = {name: queue if name == MAIN else queue.fork(name) for name in self.history.forks}
+        self.history.check({name: end.peek(-1).rows() for name, end in ends.items()})
+
+
+def together(*jobs: Callable[[], object]) -> None:
+    """Run all at the same time, and raise what any of them raised."""
+    start = threading.Barrier(len(jobs))
+
+    def begin(job: Callable[[], object]) -> None:
+        start.wait()
+        job()
+
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        for future in [pool.submit(begin, job) for job in jobs]:
+            future.result(WITHIN_S)
+
+
+@pytest.mark.parametrize("bucket", [tm.Shift(), tm.Width(8)], ids=["one bucket", "many buckets"])
+def test_threads_that_push_and_pop_lose_and_repeat_nothing(
+    tmp_path: Path, bucket: tm.Shift | tm.Width
+) -> None:
+    recorder = Recorder((MAIN, "audit"))
+    with tm.PriorityQueue(tmp_path, bucket=bucket, sync="none", segment_bytes=32 * 1024) as queue:
+        audit = queue.fork("audit")
+
+        def push_singles(first: int) -> None:
+            for number in range(150):
+                recorder.push(queue, [(first + number * 7) % 50])
+
+        def push_batches(first: int) -> None:
+            for number in range(40):
+                recorder.push(queue, [(first + number + at * 3) % 50 for at in range(15)])
+
+        def pop(end: tm.PriorityQueue | tm.Fork, fork: str) -> None:
+            for number in range(120):
+                recorder.pop(end, number % 9, fork)
+
+        together(
+            lambda: push_singles(0),
+            lambda: push_singles(3),
+            lambda: push_batches(1),
+            lambda: push_batches(2),
+            lambda: pop(queue, MAIN),
+            lambda: pop(queue, MAIN),
+            lambda: pop(audit, "audit"),
+            lambda: pop(audit, "audit"),
+        )
+        recorder.check(queue)
+        # The counts agree with what is really there.
+        assert len(queue) == len(queue.peek(-1))
+        assert len(audit) == len(audit.peek(-1))
+    with tm.PriorityQueue(tmp_path, bucket=bucket) as queue:
+        recorder.check(queue)
+
+
+def test_a_thread_that_pushes_equal_keys_gets_them_out_in_its_own_order(tmp_path: Path) -> None:
+    threads, each = 6, 60
+    with tm.PriorityQueue(tmp_path, sync="none") as queue:
+
+        def push(who: int) -> None:
+            last = 0
+            for number in range(each):
+                receipt = queue.push([(1, b"%d %d" % (who, number))])
+                assert receipt.first == receipt.last > last
+                last = receipt.last
+
+        together(*[lambda who=who: push(who) for who in range(threads)])  # type: ignore[misc]
+        popped = [value.split() for value in queue.pop(-1).values.to_pylist()]
+        for who in range(threads):
+            mine = [int(number) for name, number in popped if int(name) == who]
+            assert mine == list(range(each))
+
+
+def test_receipts_of_threads_never_overlap_and_leave_no_gap(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, sync="none") as queue:
+        lock = threading.Lock()
+        taken: list[int] = []
+
+        def push(size: int) -> None:
+            for _ in range(50):
+                receipt = queue.push([(5, b"")] * size)
+                with lock:
+                    taken.extend(range(receipt.first, receipt.last + 1))
+
+        together(*[lambda size=size: push(size) for size in (1, 1, 1, 2, 5)])  # type: ignore[misc]
+        assert sorted(taken) == list(range(1, 501))
+
+
+def test_forks_made_and_removed_among_pushes_and_pops_hold_a_consistent_state(
+    tmp_path: Path,
+) -> None:
+    with tm.PriorityQueue(
+        tmp_path, sync="none", segment_bytes=16 * 1024, bucket=tm.Width(16)
+    ) as queue:
+        steady = queue.fork("steady")
+
+        def push() -> None:
+            for number in range(150):
+                queue.push([(number % 40, bytes(60)), (number % 17, bytes(60))])
+
+        def pop() -> None:
+            for _ in range(100):
+                queue.pop(2)
+
+        def fork(name: str) -> None:
+            for _ in range(12):
+                child = steady.fork(name)
+                grandchild = child.fork(name + "-child")
+                child.pop(3)
+                # A fork starts where its parent stood, so that it has no more than its parent now.
+                assert len(grandchild.peek(-1)) >= len(child.peek(3))
+                grandchild.remove()
+                child.remove()
+
+        together(push, push, pop, pop, lambda: fork("a"), lambda: fork("b"))
+        assert queue.forks() == ["steady"]
+        assert len(steady) == 600 == len(steady.peek(-1))
+        assert len(queue) == len(queue.peek(-1)) >= 200
+
+
+def test_an_open_read_does_not_stop_pushes(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue, ThreadPoolExecutor(1) as pool:
+        queue.push([(1, b"a")])
+        with queue.read(1) as read:
+            pushed = pool.submit(queue.push, [(0, b"b")])
+            assert pushed.result(WITHIN_S).count == 1
+            assert len(queue) == 2
+            assert read.batch.rows() == [(1, b"a")]
+        assert queue.pop(9).rows() == [(0, b"b")]
+
+
+def test_choosing_items_does_not_stop_pushes(tmp_path: Path) -> None:
+    """While a reader is at the disk, in the middle of a choice, a writer goes through."""
+    with tm.PriorityQueue(tmp_path) as queue, ThreadPoolExecutor(2) as pool:
+        queue.push([(1, b"a")])
+        reading, may_read = threading.Event(), threading.Event()
+        reader = queue._core.folder.reader
+        read_live = reader.read_live
+
+        def slow(*arguments: object) -> object:
+            reading.set()
+            assert may_read.wait(WITHIN_S)
+            return read_live(*arguments)  # type: ignore[arg-type]
+
+        reader.read_live = slow  # type: ignore[method-assign, assignment]
+        popped = pool.submit(queue.pop, 9)
+        assert reading.wait(WITHIN_S)
+        assert pool.submit(queue.push, [(0, b"b")]).result(WITHIN_S).count == 1
+        assert not popped.done()
+        may_read.set()
+        assert popped.result(WITHIN_S).rows() == [(1, b"a")]
+        assert queue.pop(9).rows() == [(0, b"b")]
+
+
+def test_pushes_that_wait_at_the_same_time_share_one_write_and_one_sync(tmp_path: Path) -> None:
+    fs = CountingFileSystem()
+    threads = 16
+    with tm.PriorityQueue(tmp_path, file_system=fs) as queue, ThreadPoolExecutor(threads) as pool:
+        before = fs.calls.copy()
+        fs.sync_began.clear()
+        fs.may_sync.clear()
+        # One push is at the disk; whoever comes meanwhile has to wait for the next turn.
+        first = pool.submit(queue.push, [(0, b"first")])
+        assert fs.sync_began.wait(WITHIN_S)
+        others = [pool.submit(queue.push, [(key, b"x")]) for key in range(1, 8)]
+        others += [pool.submit(queue.push, [(key, b"y"), (key, b"z")]) for key in range(8, threads)]
+        committer = queue._core.folder.committer
+        _until(lambda: len(committer._waiting) == threads - 1)
+        fs.may_sync.set()
+        receipts = [future.result(WITHIN_S) for future in [first, *others]]
+        assert all(receipt.durability == "synced" for receipt in receipts)
+        assert fs.calls["sync.segment"] - before["sync.segment"] == 2
+        assert fs.calls["write.segment"] - before["write.segment"] == 2
+        assert len(queue) == 8 + 2 * 8
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event tells, without a limit on speed."""
+    pause = threading.Event()
+    for _ in range(WITHIN_S * 100):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it never came about")
+
+
+def test_a_sync_that_fails_fails_all_who_shared_it(tmp_path: Path) -> None:
+    fs = CountingFileSystem()
+    queue = tm.PriorityQueue(tmp_path, file_system=fs)
+    folder = queue._core.folder
+    with ThreadPoolExecutor(4) as pool:
+        fs.sync_began.clear()
+        fs.may_sync.clear()
+        first = pool.submit(queue.push, [(0, b"first")])
+        assert fs.sync_began.wait(WITHIN_S)
+        others = [pool.submit(queue.push, [(key, b"x")]) for key in range(1, 4)]
+        _until(lambda: len(folder.committer._waiting) == 3)
+
+        def fail(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        handle = folder.journal.active.file
+        folder.journal.active.file = _WithSync(handle, fail)  # type: ignore[assignment]
+        fs.may_sync.set()
+        assert first.result(WITHIN_S).durability == "synced"
+        for other in others:
+            with pytest.raises(tm.StorageFailed):
+                other.result(WITHIN_S)
+        # The disk is in doubt, so that nothing more is promised until it was opened again.
+        with pytest.raises(tm.StorageFailed):
+            queue.push([(9, b"z")])
+        folder.journal.active.file = handle
+        queue.close()
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert queue.peek().values.to_pylist() == [b"first"]
+
+
+class _WithSync:
+    """A file whose sync is somebody else's."""
+
+    def __init__(self, inner: object, sync: Callable[[], None]) -> None:
+        self._inner = inner
+        self.sync = sync
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+
+def test_closing_among_pushes_and_pops_ends_each_of_them_wholly_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    for number in range(5):
+        path = tmp_path / str(number)
+        recorder = Recorder()
+        queue = tm.PriorityQueue(path, sync="none", segment_bytes=16 * 1024)
+        under_way = threading.Event()
+
+        def push(queue: tm.PriorityQueue = queue, recorder: Recorder = recorder) -> None:
+            with pytest.raises(tm.Closed):
+                while True:
+                    recorder.push(queue, [1, 2, 3])
+                    under_way.set()  # noqa: B023
+
+        def pop(queue: tm.PriorityQueue = queue, recorder: Recorder = recorder) -> None:
+            with pytest.raises(tm.Closed):
+                while True:
+                    recorder.pop(queue, 2)
+
+        def close(queue: tm.PriorityQueue = queue) -> None:
+            assert under_way.wait(WITHIN_S)  # noqa: B023
+            queue.close()
+
+        together(push, push, pop, pop, close)
+        # A pop that raised is known to have taken nothing.
+        recorder.history.pops = [pop for pop in recorder.history.pops if pop.pairs is not None]
+        with tm.PriorityQueue(path) as again:
+            recorder.check(again)
+
+
+def test_threads_that_wait_share_out_what_comes(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, sync="none") as queue, ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(queue.pop, 1, wait_s=WITHIN_S) for _ in range(8)]
+        for key in range(8):
+            queue.push([(key, b"")])
+        found = sorted(future.result(WITHIN_S).keys[0].as_py() for future in waiting)
+        assert found == list(range(8))
