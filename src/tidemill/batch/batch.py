@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemill.batch.frame import KEY_FIELD, SEQ_FIELD, TIME_FIELD, body_schema, join_body
+from tidemill.batch.frame import (
+    KEY_FIELD,
+    SEQ_FIELD,
+    TIME_FIELD,
+    body_schema,
+    int64_array,
+    join_body,
+)
 from tidemill.batch.rows import to_rows
 from tidemill.errors import Bug, InvalidInput, MissingExtra
 
@@ -81,7 +88,7 @@ class Batch:
         0
         """
         schema = body_schema(payload, carried=False)
-        columns = [pa.array([], field.type) for field in schema]
+        columns = [pa.nulls(0, field.type) for field in schema]
         return cls(pa.RecordBatch.from_arrays(columns, schema=schema), 0, 0)
 
     @classmethod
@@ -146,7 +153,7 @@ class Batch:
             if self._first_seq is None:
                 self._seqs = self._body.column(1)
             else:
-                self._seqs = pa.array(np.arange(self._first_seq, self._first_seq + len(self)))
+                self._seqs = int64_array(np.arange(self._first_seq, self._first_seq + len(self)))
         return self._seqs
 
     @property
@@ -156,7 +163,7 @@ class Batch:
             if self._time_us is None:
                 self._times = self._body.column(2)
             else:
-                self._times = pa.array(np.full(len(self), self._time_us)).view(TIME_FIELD.type)
+                self._times = int64_array(np.full(len(self), self._time_us), TIME_FIELD.type)
         return self._times
 
     @property

@@ -22,6 +22,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
+from tidemill.batch.frame import int64_array
 from tidemill.batch.keys import Keys
 from tidemill.batch.literals import ALLOWED, from_list
 from tidemill.batch.sizes import check_rows, check_sizes
@@ -96,4 +97,4 @@ def sorted_by_key(keys: Keys, payload: pa.RecordBatch) -> tuple[Keys, pa.RecordB
     if len(keys) < 2 or bool((keys[1:] >= keys[:-1]).all()):
         return keys, payload
     order = np.argsort(keys, kind="stable")
-    return keys[order], payload.take(pa.array(order))
+    return keys[order], payload.take(int64_array(order))

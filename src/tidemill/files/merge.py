@@ -34,6 +34,7 @@ from tidemill.files.run import Run, merged
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
 _CHUNK_FRAMES = 256  # frames read at once
+_COMPACT_RUNS = 64  # runs copied together at once
 _AHEAD_FRAMES = 8  # ... before anyone asked for more than one
 _AHEAD_BYTES = 1024 * 1024
 
@@ -261,13 +262,26 @@ class Merge:
                     ready += stop - run.position
                 if ready >= wanted:
                     return True
-                if len(self._loaded) > 1 and (
-                    sum([run.nbytes for run, _ in self._loaded]) > self._bytes_max
-                ):
-                    return False
+                if len(self._loaded) > 1 and self._held_bytes() > self._bytes_max:
+                    self._compact()
+                    if self._held_bytes() > self._bytes_max:
+                        return False
             self._loaded += self._load_pending(chunk)
             chunk = min(2 * chunk, _CHUNK_FRAMES)
         return True
+
+    def _held_bytes(self) -> int:
+        return sum([run.nbytes for run, _ in self._loaded])
+
+    def _compact(self) -> None:
+        """Copy what is left of runs that are mostly used up, so that their memory can go."""
+        kept = [loaded for loaded in self._loaded if 4 * len(loaded.run) > 3 * loaded.run.rows]
+        used = [loaded.run for loaded in self._loaded if 4 * len(loaded.run) <= 3 * loaded.run.rows]
+        self._loaded = kept
+        while used:
+            some, used = used[:_COMPACT_RUNS], used[_COMPACT_RUNS:]
+            parts = [(run, run.position, run.rows) for run in some]
+            self._loaded.append(Loaded(merged(parts)[0], None))
 
     def _load_pending(self, count: int) -> list[Loaded]:
         """Load the next frames; those with nothing left are skipped."""
@@ -288,19 +302,27 @@ class Merge:
 
     def _merge_window(self, wanted: int, bound: tuple[int, int]) -> Run:
         """Merge the least rows of all loaded runs, about as many as a window takes."""
-        target = max(wanted, WINDOW_ROWS)
-        limit = self._limit(max(2 * target // len(self._loaded), 16), bound)
+        limit = self._limit(max(wanted, WINDOW_ROWS), bound)
         window = merged(_parts_until(self._loaded, limit))[0]
         self._loaded = [loaded for loaded in self._loaded if len(loaded.run)]
         return window
 
-    def _limit(self, ahead: int, bound: tuple[int, int]) -> tuple[int, int]:
-        """The greatest row below `bound` that lies at most `ahead` rows deep in every loaded run."""
+    def _limit(self, rows: int, bound: tuple[int, int]) -> tuple[int, int]:
+        """A row below `bound` up to which the loaded runs hold about `rows` rows, and some at least.
+
+        Every run gives one row in `stride` as a sample, so that long runs and short ones count alike.
+        """
+        stride = max(rows // len(self._loaded), 16)
+        samples = [run.sample(stride) for run, _ in self._loaded if len(run) >= stride]
         limit = bound[0], bound[1] - 1
-        for run, _ in self._loaded:
-            if len(run) > ahead:
-                limit = min(limit, run.row(run.position + ahead - 1))
-        return limit
+        rank = max(rows // stride, 1) - 1
+        if rank >= sum([len(keys) for keys, _ in samples]):
+            return limit
+        keys = np.concatenate([keys for keys, _ in samples])
+        key = np.partition(keys, rank)[rank]
+        ties = np.concatenate([seqs for _, seqs in samples])[keys == key]
+        among = rank - int((keys < key).sum())
+        return min(limit, (int(key), int(np.partition(ties, among)[among])))
 
     def _stream_window(self) -> Run:
         """A window from more frames than memory holds: each is read, gives its least rows, and is let go.
@@ -311,8 +333,8 @@ class Merge:
         rows = sum(len(run) for run, _ in self._loaded)
         row_bytes = sum(run.nbytes for run, _ in self._loaded) // rows + 1
         sources = len(self._loaded) + len(self._pending)
-        ahead = max(self._bytes_max // 4 // row_bytes // sources, 1)
-        limit = self._limit(ahead, (INT64_MAX, INT64_MAX))
+        share = self._bytes_max // 4 // row_bytes * len(self._loaded) // sources
+        limit = self._limit(max(share, 1), (INT64_MAX, INT64_MAX))
         pieces: list[Run] = []
         waiting, self._loaded = self._loaded, []
         while waiting:

@@ -108,13 +108,23 @@ class Run:
         seq = self.first_seq + index if self.first_seq is not None else self.seqs.item(index)
         return self.keys.item(index), seq
 
+    def sample(self, stride: int) -> tuple[Numbers, Numbers]:
+        """(keys, seqs) of every `stride`-th row that is left."""
+        start = self.position + stride - 1
+        keys = self.keys[start::stride]
+        if self.first_seq is None:
+            return keys, self.seqs[start::stride]
+        first = self.first_seq + start
+        return keys, np.arange(first, first + stride * len(keys), stride, dtype=np.int64)
+
     def until(self, key: int, seq: int) -> int:
         """The index behind the last row that is at most (key, seq), or `position` if that is behind
         it.
         """
-        stop = int(self.keys.searchsorted(key, "right"))
-        if seq < self.seq_max:
-            start = int(self.keys.searchsorted(key, "left"))
+        keys = self.keys
+        stop = int(keys.searchsorted(key, "right"))
+        if seq < self.seq_max and stop and keys[stop - 1] == key:
+            start = int(keys.searchsorted(key, "left"))
             if self.first_seq is not None:
                 stop = start + min(max(seq - (self.first_seq + start) + 1, 0), stop - start)
             else:
@@ -155,8 +165,7 @@ def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
     parts).
     """
     keys = np.concatenate([run.keys[start:stop] for run, start, stop in parts])
-    seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
-    times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
+    seqs, times = _numbers(parts)
     payload = pa.concat_batches(
         [run.payload.slice(start, stop - start) for run, start, stop in parts]
     )
@@ -165,6 +174,23 @@ def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
     body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times[order])
     seq_max = max([run.seq_max for run, _, _ in parts])
     return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs), order
+
+
+def _numbers(parts: Sequence[tuple[Run, int, int]]) -> tuple[Numbers, Numbers]:
+    """(seqs, times) of the rows of all parts."""
+    firsts = [run.first_seq for run, _, _ in parts]
+    if None in firsts:
+        seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
+        times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
+        return seqs, times
+    # Rows of frames as they were read: two numbers of each frame say it all.
+    starts = np.array([start for _, start, _ in parts], np.int64)
+    lengths = np.array([stop - start for _, start, stop in parts], np.int64)
+    ends = np.cumsum(lengths)
+    bases = np.array(firsts, np.int64) + starts - (ends - lengths)
+    seqs = np.repeat(bases, lengths) + np.arange(ends[-1], dtype=np.int64)
+    times = np.repeat(np.array([run.time_us for run, _, _ in parts], np.int64), lengths)
+    return seqs, times
 
 
 def sort_order(keys: Numbers, seqs: Numbers) -> Numbers:
