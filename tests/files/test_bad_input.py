@@ -159,7 +159,9 @@ def test_what_a_read_cannot_push_pops_nothing(queue: tm.PriorityQueue) -> None:
     refuses(queue, tm.InvalidKey, use)
 
 
-@pytest.mark.parametrize("bucket", [5, "shift:37", lambda keys: keys, object()], ids=str)
+@pytest.mark.parametrize(
+    "bucket", [5, "shift:37", lambda keys: keys], ids=["number", "text", "bare"]
+)
 def test_an_unknown_bucket_function_is_refused(tmp_path: Path, bucket: object) -> None:
     with tm.PriorityQueue(tmp_path / "old"):
         pass
@@ -296,10 +298,12 @@ def test_a_really_full_disk_refuses_and_works_again_with_room(
     place = mounted("size=1m")
     count = 0
     with tm.PriorityQueue(place / "queue", segment_bytes=64 * 1024) as queue:
-        with pytest.raises(tm.DiskFull):
-            while True:
+        while True:
+            try:
                 queue.push([(count, bytes(5_000))])
-                count += 1
+            except tm.DiskFull:
+                break
+            count += 1
         assert len(queue) == count > 100
         with pytest.raises(tm.DiskFull):
             queue.push([(count, bytes(400_000))])

@@ -51,7 +51,7 @@ def test_a_shift_divides_by_a_power_of_two_and_rounds_down(key: int, bits: int) 
 def test_the_default_is_about_two_minutes_of_nanoseconds(tmp_path: Path) -> None:
     minute = 60 * 10**9
     with tm.PriorityQueue(tmp_path) as queue:
-        queue.push([(key * minute, b"") for key in range(0, 24)])
+        queue.push([(key * minute, b"") for key in range(24)])
         assert queue.stats().buckets == 11
 
 

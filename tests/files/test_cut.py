@@ -33,7 +33,7 @@ def histories(draw: st.DrawFn) -> list[Cut]:
         if draw(st.booleans()):
             cuts.append(Cut(place, arrived, INT64_MIN, high, draw(st.integers(0, 20))))
         else:
-            low = draw(any_key.filter(lambda low, high=high: low <= high))
+            low = draw(any_key.filter(high.__ge__))
             cuts.append(Cut(place, arrived, low, high, INT64_MAX))
     return cuts
 

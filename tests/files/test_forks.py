@@ -75,13 +75,13 @@ def test_a_removed_fork_raises_whatever_handle_is_used(tmp_path: Path) -> None:
         fork, twin = queue.fork("gone"), queue.fork("gone")
         fork.remove()
         for use in (
-            lambda: twin.pop(),
-            lambda: twin.peek(),
+            twin.pop,
+            twin.peek,
             lambda: twin.read().__enter__(),
             lambda: twin.delete(0, 1),
-            lambda: twin.clear(),
+            twin.clear,
             lambda: twin.fork("child"),
-            lambda: twin.remove(),
+            twin.remove,
             lambda: len(twin),
         ):
             with pytest.raises(tm.ForkRemoved):

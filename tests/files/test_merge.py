@@ -122,7 +122,7 @@ class MergeAgainstSorted(RuleBasedStateMachine):
 
 
 def test_pushes_choices_and_takes_in_any_order_agree_with_sorted() -> None:
-    run_state_machine_as_test(MergeAgainstSorted)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(MergeAgainstSorted)
 
 
 def test_a_frame_that_overlaps_no_other_is_handed_out_without_a_copy() -> None:

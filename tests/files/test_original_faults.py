@@ -1,4 +1,4 @@
-"""The faults that were found in the original of this queue; each test fails on its way of doing it."""
+"""The faults found in the original of this queue; each test fails on its way of doing it."""
 
 from __future__ import annotations
 

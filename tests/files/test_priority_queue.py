@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
+from tidemill.files.bucket import BucketFunction
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 
@@ -48,7 +49,8 @@ def test_equal_keys_come_out_in_the_order_they_were_pushed(tmp_path: Path) -> No
 
 def test_every_int64_is_a_key(tmp_path: Path) -> None:
     keys = [INT64_MAX, INT64_MIN, 0, -1, 1, INT64_MAX - 1, INT64_MIN + 1, 0, INT64_MIN, INT64_MAX]
-    for number, bucket in enumerate([tm.Shift(), tm.Shift(0), tm.Shift(63), tm.Width(INT64_MAX)]):
+    functions: list[BucketFunction] = [tm.Shift(), tm.Shift(0), tm.Shift(63), tm.Width(INT64_MAX)]
+    for number, bucket in enumerate(functions):
         with tm.PriorityQueue(tmp_path / str(number), bucket=bucket) as queue:
             queue.push([(key, b"x") for key in keys])
             assert queue.pop(4).keys.to_pylist() == sorted(keys)[:4]
@@ -153,18 +155,18 @@ def test_a_closed_queue_raises_and_closing_twice_does_no_harm(tmp_path: Path) ->
     queue.close()
     for use in (
         lambda: queue.push([b"x"]),
-        lambda: queue.pop(),
-        lambda: queue.peek(),
+        queue.pop,
+        queue.peek,
         lambda: queue.delete(0, 1),
-        lambda: queue.clear(),
+        queue.clear,
         lambda: queue.fork("b"),
-        lambda: queue.forks(),
-        lambda: queue.sync(),
-        lambda: queue.stats(),
+        queue.forks,
+        queue.sync,
+        queue.stats,
         lambda: len(queue),
         lambda: queue.read().__enter__(),
-        lambda: fork.pop(),
-        lambda: fork.remove(),
+        fork.pop,
+        fork.remove,
     ):
         with pytest.raises(tm.Closed):
             use()

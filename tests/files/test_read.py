@@ -33,9 +33,14 @@ def test_leaving_a_read_normally_pops(tmp_path: Path) -> None:
 
 def test_an_exception_pops_nothing_and_pushes_nothing(tmp_path: Path) -> None:
     with filled(tmp_path) as queue:
-        with pytest.raises(GaveUp), queue.read(4) as read:
-            read.push([(0, b"again")])
-            raise GaveUp
+
+        def consume() -> None:
+            with queue.read(4) as read:
+                read.push([(0, b"again")])
+                raise GaveUp
+
+        with pytest.raises(GaveUp):
+            consume()
         assert keys(queue) == list(range(10))
         with queue.read(1):
             pass
@@ -104,9 +109,9 @@ def test_a_fork_has_one_read_at_a_time(tmp_path: Path) -> None:
         with queue.read(2):
             for use in (
                 lambda: queue.read().__enter__(),
-                lambda: queue.pop(),
+                queue.pop,
                 lambda: queue.delete(0, 9),
-                lambda: queue.clear(),
+                queue.clear,
             ):
                 with pytest.raises(tm.ReadInProgress):
                     use()

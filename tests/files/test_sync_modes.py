@@ -41,15 +41,15 @@ def test_each_mode_syncs_what_it_says_and_no_more(tmp_path: Path, mode: SyncMode
         # What forks stand on must last in any mode.
         assert syncs_of(fs, lambda: queue.fork("f")) == 1
         assert syncs_of(fs, lambda: queue.fork("f").remove()) == 1
-        assert syncs_of(fs, lambda: queue.clear()) == takes
-        assert syncs_of(fs, lambda: queue.sync()) == 1
+        assert syncs_of(fs, queue.clear) == takes
+        assert syncs_of(fs, queue.sync) == 1
 
 
 def test_the_default_is_to_sync_everything(tmp_path: Path) -> None:
     fs = CountingFileSystem()
     with tm.PriorityQueue(tmp_path, file_system=fs) as queue:
         assert syncs_of(fs, lambda: queue.push([b"a"])) == 1
-        assert syncs_of(fs, lambda: queue.pop()) == 1
+        assert syncs_of(fs, queue.pop) == 1
 
 
 @pytest.mark.parametrize("mode", MODES)

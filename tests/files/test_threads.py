@@ -1,4 +1,4 @@
-"""Many threads at one queue: nothing is lost, repeated or out of order, and nobody waits in vain."""
+"""Many threads at one queue: nothing is lost, repeated or reordered, and nobody waits in vain."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_thread_that_pushes_equal_keys_gets_them_out_in_its_own_order(tmp_path
                 assert receipt.first == receipt.last > last
                 last = receipt.last
 
-        together(*[lambda who=who: push(who) for who in range(threads)])  # type: ignore[misc]
+        together(*[lambda who=who: push(who) for who in range(threads)])
         popped = [value.split() for value in queue.pop(-1).values.to_pylist()]
         for who in range(threads):
             mine = [int(number) for name, number in popped if int(name) == who]
@@ -127,7 +127,7 @@ def test_receipts_of_threads_never_overlap_and_leave_no_gap(tmp_path: Path) -> N
                 with lock:
                     taken.extend(range(receipt.first, receipt.last + 1))
 
-        together(*[lambda size=size: push(size) for size in (1, 1, 1, 2, 5)])  # type: ignore[misc]
+        together(*[lambda size=size: push(size) for size in (1, 1, 1, 2, 5)])
         assert sorted(taken) == list(range(1, 501))
 
 
@@ -281,15 +281,19 @@ def test_closing_among_pushes_and_pops_ends_each_of_them_wholly_or_not_at_all(
         under_way = threading.Event()
 
         def push(queue: tm.PriorityQueue = queue, recorder: Recorder = recorder) -> None:
-            with pytest.raises(tm.Closed):
+            try:
                 while True:
                     recorder.push(queue, [1, 2, 3])
                     under_way.set()  # noqa: B023
+            except tm.Closed:
+                return
 
         def pop(queue: tm.PriorityQueue = queue, recorder: Recorder = recorder) -> None:
-            with pytest.raises(tm.Closed):
+            try:
                 while True:
                     recorder.pop(queue, 2)
+            except tm.Closed:
+                return
 
         def close(queue: tm.PriorityQueue = queue) -> None:
             assert under_way.wait(WITHIN_S)  # noqa: B023

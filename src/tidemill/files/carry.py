@@ -1,14 +1,14 @@
 """Gives disk back: what of a segment is still needed is carried forward, and the segment goes.
 
-The survivors of a segment are sorted together, bucket by bucket, and written as few large frames with their own seqs and
-times. So this also merges tiny frames, and lets old cuts go: a carried frame holds only rows that its audience has not
-consumed, so only later cuts apply to it.
+The survivors of a segment are sorted together, bucket by bucket, and written as few large frames
+with their own seqs and times. So this also merges tiny frames, and lets old cuts go: a carried
+frame holds only rows that its audience has not consumed, so only later cuts apply to it.
 
     1. the survivors are read and encoded while everybody works on
     2. every fork is held still, for a moment; pushes go on
-    3. the survivors, the cuts that forks made meanwhile, and the record that retires the segment are one
-       operation, synced
-    4. only then is the segment unlinked; recovery does that too, if it finds the record and the file
+    3. the survivors, the cuts that forks made meanwhile, and the record that retires the segment
+       are one operation, synced
+    4. only then is the segment unlinked; recovery does that too, if it finds record and file
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from tidemill.files.operation import PreparedFrame, Retire
 from tidemill.files.run import Run, sort_order
 from tidemill.files.state import EVERYONE
 from tidemill.limits import CARRY_BYTES, CARRY_ROWS_MAX
-
 
 _FRAMES_PER_TURN = 16
 
@@ -65,7 +64,7 @@ def _try_carry(folder: Folder, number: int) -> bool:
 
 
 def drop(folder: Folder, number: int) -> int:
-    """Give up whatever is left in a sealed segment; returns the number of items lost to some fork."""
+    """Give up what is left in a sealed segment; returns the number of items lost to some fork."""
     with folder.all_cursors() as cursors:
         with folder.guard:
             frames = folder.index.frames_of_segment(number)

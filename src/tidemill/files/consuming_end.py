@@ -67,13 +67,13 @@ class ConsumingEnd:
         return self._waiting(self._cursor.select, _rows(n), key_max, wait_s).batch
 
     def read(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Read:
-        """A transaction: the items are popped when the block is left normally, and stay if it raises.
+        """A transaction: leaving the block normally pops the items, and they stay if it raises.
 
         >>> import tempfile, tidemill as tm
         >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
         >>> receipt = queue.push([(1, b"a"), (2, b"b")])
         >>> with queue.read(2) as read:
-        ...     receipt = read.push([(9, b"retry " + value) for key, value in read.batch.rows()[1:]])
+        ...     pushed = read.push([(9, b"retry " + value) for _, value in read.batch.rows()[1:]])
         >>> queue.pop(2).rows()
         [(9, b'retry b')]
         >>> queue.close()
@@ -130,7 +130,7 @@ class ConsumingEnd:
         return rows
 
     def fork(self, name: str) -> Fork:
-        """Split this end in two: the fork starts where this end stands, and from then on each goes its own way.
+        """Split this end in two: the fork starts where this end stands, and each goes its own way.
 
         A fork that exists already is returned as it is.
 
@@ -142,7 +142,7 @@ class ConsumingEnd:
         ([(1, b'a'), (2, b'b')], [(1, b'a')])
         >>> queue.close()
         """
-        from tidemill.files.fork import Fork
+        from tidemill.files.fork import Fork  # noqa: PLC0415  A fork is a consuming end itself.
 
         check_name(name, what="fork")
         folder = self._core.folder
@@ -260,7 +260,7 @@ class ConsumingEnd:
 
 
 class Read:
-    """A read transaction, made by `read()`: leaving its block pops the items, unless the block raises.
+    """A read transaction, made by `read()`: leaving its block pops the items, unless it raises.
 
     >>> import tempfile, tidemill as tm
     >>> queue = tm.PriorityQueue(tempfile.mkdtemp())

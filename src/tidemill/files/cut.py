@@ -4,18 +4,19 @@ A cut (arrived, low, high, seq) of a fork covers the rows with
 
     seq <= arrived   and   low <= key   and   (key, seq) <= (high, cut seq)
 
-in the frames that stood in the journal before it. A take, the cut of a pop, has no lower bound; a delete bounds keys
-on both sides; a clear covers all. `arrived` is fixed when the read begins, so that an item pushed meanwhile stays, even
-if its key is smaller.
+in the frames that stood in the journal before it. A take, the cut of a pop, has no lower bound; a
+delete bounds keys on both sides; a clear covers all. `arrived` is fixed when the read begins, so
+that an item pushed meanwhile stays, even if its key is smaller.
 
     key ▲                                    each new take has the greatest `arrived`; it covers the
-        │ ■■■■■■■■■■■■■■┐ take 1             older ones whose corner lies below its own. What is left
-        │ ■■■■■■■■■■■■■■│                    is a staircase that falls as `arrived` grows, kept as a
-        │ ■■■■■■■■■■■■■■└──────┐ take 2      stack, so that adding a take costs O(1) over time.
+        │ ■■■■■■■■■■■■■■┐ take 1             older ones whose corner lies below its own. What is
+        │ ■■■■■■■■■■■■■■│                    left is a staircase that falls with `arrived`, kept as
+        │ ■■■■■■■■■■■■■■└──────┐ take 2      a stack, so that adding a take costs O(1) over time.
         │ ■■■■■■■■■■■■■■■■■■■■■└───┐ take 3
         └────────────────────────────────▶ seq
 
-Frames carried forward hold only rows that were not covered then, so older cuts never apply to them: hence "before it".
+Frames carried forward hold only rows that were not covered then, so older cuts never apply to them:
+hence "before it".
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ def unpack_cut(payload: bytes | memoryview, place: int) -> tuple[int, Cut, int]:
 class Cuts:
     """All the cuts of one fork that still matter.
 
-    Invariant: along `_takes`, place and `arrived` grow and (high, seq) falls, so that the takes that
-    touch a frame lie next to each other and are found by bisection, however many there are.
+    Invariant: along `_takes`, place and `arrived` grow and (high, seq) falls, so that the takes
+    that touch a frame lie next to each other and are found by bisection, however many there are.
     """
 
     __slots__ = ("_columns", "_others", "_takes")

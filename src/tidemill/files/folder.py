@@ -1,7 +1,7 @@
 """The folder of a queue: opening it, writing to it, and the state that both lead to.
 
     settings.json   what the folder is                         lock        who owns it
-    journal/        segments, with their summaries and spine   quarantine/ damaged records, set aside
+    journal/        segments, with summaries and spine         quarantine/ damaged records
 
 Everything that changes goes through `commit`: it is written to the journal, then applied to the
 state, the index and the cursors under `guard`, a lock that is only ever held for moments.
@@ -124,8 +124,8 @@ class Folder:
             raise Closed(f"{self.path} was closed; open it again to use it")
         if os.getpid() != self.pid:
             raise Closed(
-                f"{self.path} was opened by process {self.pid} before os.fork(); open it anew after "
-                "closing it there"
+                f"{self.path} was opened by process {self.pid} before os.fork(); open it anew "
+                "after closing it there"
             )
 
     @contextmanager
@@ -288,14 +288,16 @@ class Folder:
         ).run()
         if recovered is None and not is_new:
             raise Corrupt("the journal is empty; restore it from a backup", path=folder, offset=0)
-        if recovered is not None and is_new:
-            if recovered.state.next_seq > 1 or len(recovered.state.forks) > 1 or recovered.damages:
-                raise Corrupt(
-                    "the settings are missing, but the journal has data; restore settings.json from "
-                    "a backup",
-                    path=self.path / "settings.json",
-                    offset=0,
-                )
+        is_used = recovered is not None and (
+            recovered.state.next_seq > 1 or len(recovered.state.forks) > 1 or recovered.damages
+        )
+        if is_new and is_used:
+            raise Corrupt(
+                "the settings are missing, but the journal has data; restore settings.json "
+                "from a backup",
+                path=self.path / "settings.json",
+                offset=0,
+            )
         return recovered
 
     def _create_journal(self) -> None:
@@ -331,7 +333,7 @@ class Folder:
         )
         for operation in operations:
             operation.draft(draft)
-        self.journal.append(draft, sync=any([one.sync for one in operations]))
+        self.journal.append(draft, sync=any(one.sync for one in operations))
         with self.guard:
             state.time_us = draft.time_us
             for operation in operations:

@@ -7,7 +7,7 @@ from tidemill.files.operation import RemoveFork
 
 
 class Fork(ConsumingEnd):
-    """A consuming end of its own: it sees every push, and what it pops stays in the queue for the others.
+    """A consuming end of its own: it sees every push, and what it pops stays for the others.
 
     Made by `fork()`; there again after the queue was closed and opened.
 

@@ -68,7 +68,7 @@ class Index:
         return self._list([(number, self._segments[number].entries)])
 
     def bounds(self, number: int) -> tuple[int, int, int]:
-        """(least key, greatest key, least seq) of a segment; a cut beyond one has nothing to say about it."""
+        """(least key, greatest key, least seq) of a segment; a cut beyond any says nothing."""
         segment = self._segments[number]
         rows = segment.entries if segment.directory is None else segment.directory
         if not len(rows):

@@ -77,8 +77,8 @@ class Journal:
         return sum(sealed) + max(active.end, self._allocated)
 
     def capacity(self, start: int) -> int:
-        """How large a segment may grow that opens with a state of `start` bytes: were that large and
-        the rest not, every operation would have to roll.
+        """How large a segment may grow that opens with a state of `start` bytes: were that large
+        and the rest not, every operation would have to roll.
         """
         return max(self.segment_bytes, start + self.segment_bytes // 2)
 

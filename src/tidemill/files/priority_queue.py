@@ -54,8 +54,8 @@ class Stats:
 class PriorityQueue(ConsumingEnd):
     """A durable priority queue in a folder.
 
-    Items come out by ascending key, equal keys in the order they were pushed. One process owns the folder at a time; any
-    number of its threads may use the queue.
+    Items come out by ascending key, equal keys in the order they were pushed. One process owns the
+    folder at a time; any number of its threads may use the queue.
 
     >>> import tempfile, tidemill as tm
     >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
@@ -127,12 +127,15 @@ class PriorityQueue(ConsumingEnd):
     def push(self, data: object, *, key: str | None = None) -> Receipt:
         """Add items for every fork: all of them, or none if it raises.
 
-        `data` is a list of (key, payload) pairs, payloads or dicts, or anything that speaks Arrow: a table, a batch, a
-        pandas or polars frame. `key` names the column to order by; without one it is `key`, or else the time of the push.
+        `data` is a list of (key, payload) pairs, payloads or dicts, or anything that speaks Arrow:
+        a table, a batch, a pandas or polars frame. `key` names the column to order by; without one
+        it is `key`, or else the time of the push.
 
         >>> import tempfile, tidemill as tm, pyarrow as pa
-        >>> with tm.PriorityQueue(tempfile.mkdtemp(), schema=pa.schema([("city", pa.string())])) as queue:
-        ...     receipt = queue.push(pa.table({"rank": [2, 1], "city": ["Lyon", "Oslo"]}), key="rank")
+        >>> cities = pa.schema([("city", pa.string())])
+        >>> with tm.PriorityQueue(tempfile.mkdtemp(), schema=cities) as queue:
+        ...     table = pa.table({"rank": [2, 1], "city": ["Lyon", "Oslo"]})
+        ...     receipt = queue.push(table, key="rank")
         ...     queue.pop().rows()
         [(1, {'city': 'Oslo'})]
         """

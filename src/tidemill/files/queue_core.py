@@ -1,4 +1,4 @@
-"""What the consuming ends of one queue share: the folder, the upkeep, and what to do about damage."""
+"""What the consuming ends of one queue share: folder, upkeep, room, and what to do about damage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class QueueCore:
         self._when_full = when_full
 
     def make_room(self, data_bytes: int) -> None:
-        """Free disk, or refuse, so that the folder stays below `bytes_max` with so much more in it."""
+        """Free disk, or refuse, so that the folder stays below `bytes_max` with so much more."""
         bytes_max = self._bytes_max
         if bytes_max is None:
             return
