@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, TypeVar
 
+import pyarrow as pa
+
 from tidemill.files.filesystem import Buffer, File, FileSystem
 
 Stickiness = Literal["once", "kind", "changes", "all"]
@@ -146,6 +148,11 @@ class FailingFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         return self._owner.call("pread", self._path, lambda: self._inner.pread(length, offset))
+
+    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+        return self._owner.call(
+            "pread", self._path, lambda: self._inner.pread_buffer(length, offset)
+        )
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         def partial(count: int) -> None:

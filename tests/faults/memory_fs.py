@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
+import pyarrow as pa
+
 from tests.faults.trace import (
     ROOT,
     Allocate,
@@ -65,6 +67,9 @@ class MemoryFile:
         self._path = path
         self._write = write
         self._is_dead = False
+
+    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+        return pa.py_buffer(self.pread(length, offset))
 
     def pread(self, length: int, offset: int) -> bytes:
         self._live()

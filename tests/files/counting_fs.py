@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from tidemill.files.filesystem import Buffer, File, LocalFileSystem
 
 
@@ -41,6 +43,9 @@ class _CountingFile:
 
     def pread(self, length: int, offset: int) -> bytes:
         return self._inner.pread(length, offset)
+
+    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+        return self._inner.pread_buffer(length, offset)
 
     def size(self) -> int:
         return self._inner.size()

@@ -1,10 +1,12 @@
 """The few calls on files that a folder is built from, as a parameter.
 
-The real implementation is thin; tests pass one in memory that records every call and then enumerates the states a crash
-may leave behind. Hence the rule of this package: no other module touches a file.
+The real implementation is thin; tests pass one in memory that records every call and then
+enumerates the states a crash may leave behind. Hence the rule of this package: no other module
+touches a file.
 
-What the calls promise is what POSIX promises, no more: `pwrite` and `truncate` last after `sync` of the file; a name
-created, renamed or unlinked lasts after `sync_folder` of its folder. Every call may raise `OSError`.
+What the calls promise is what POSIX promises, no more: `pwrite` and `truncate` last after `sync` of
+the file; a name created, renamed or unlinked lasts after `sync_folder` of its folder. Every call
+may raise `OSError`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
+
+import pyarrow as pa
 
 Buffer: TypeAlias = (
     object  # anything with the buffer protocol; typing has no name for it before Python 3.12
@@ -29,6 +33,9 @@ class File(Protocol):
     def pread(self, length: int, offset: int) -> bytes:
         """The bytes at `offset`; fewer than `length` only at the end of the file."""
 
+    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+        """The same in memory of Arrow's, for what stays: one allocator then holds all the rows there are."""
+
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write all the parts, one behind the other, from `offset` on."""
 
@@ -40,7 +47,9 @@ class File(Protocol):
     def truncate(self, length: int) -> None: ...
 
     def allocate(self, length: int) -> None:
-        """Grow the file to `length` bytes of zeroes that are really there, so that a full disk shows now."""
+        """Grow the file to `length` bytes of zeroes that are really there, so that a full disk
+        shows now.
+        """
 
     def lock(self) -> bool:
         """Take the exclusive lock of the file without waiting; False if another holds it."""
@@ -52,7 +61,9 @@ class FileSystem(Protocol):
     """Where files live."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
-        """Open a file; `create` makes a new one and fails if there is one already. Links are not followed."""
+        """Open a file; `create` makes a new one and fails if there is one already. Links are not
+        followed.
+        """
 
     def make_folder(self, path: Path) -> None: ...
 
@@ -85,6 +96,13 @@ class LocalFile:
             parts.append(data)
             done += len(data)
         return b"".join(parts)
+
+    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+        buffer = pa.allocate_buffer(length)
+        done = os.preadv(self._fd, [buffer], offset)
+        if done == length:
+            return buffer
+        return pa.py_buffer(self.pread(length, offset))
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         wanted = sum(map(len, parts))  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from tidemill.batch import (
     HEADER_BYTES,
@@ -47,7 +48,7 @@ class FrameReader:
         """All rows of a frame, verified."""
         segment = self._segments[entry.segment]
         try:
-            payload = segment.file.pread(entry.length, entry.offset + ENVELOPE_BYTES)
+            payload = segment.file.pread_buffer(entry.length, entry.offset + ENVELOPE_BYTES)
         except OSError as error:
             raise typed(error, "reading", segment.path) from error
         try:
@@ -73,24 +74,26 @@ class FrameReader:
             covered |= cut.mask(run.keys, run.seqs)
         return run.filtered(~covered)
 
-    def _own(self, entry: Entry, payload: bytes) -> Run:
+    def _own(self, entry: Entry, payload: pa.Buffer) -> Run:
         versions = self.versions
-        is_carried, time_us, mark, check = unpack_known(payload, entry.check)
+        view = memoryview(payload)
+        is_carried, time_us, mark, check = unpack_known(view, entry.check)
         schema = versions.body(mark, carried=is_carried)
-        body = decode_known(memoryview(payload)[HEADER_BYTES:], check, schema)
+        body = decode_known(view[HEADER_BYTES:], check, schema)
         if is_carried:
             return Run(body, None, None, seq_max=entry.seq_max)
         return Run(
             body, entry.seq_min, time_us, seq_max=entry.seq_max, last=(entry.key_max, entry.seq_max)
         )
 
-    def _foreign(self, entry: Entry, payload: bytes) -> Run:
+    def _foreign(self, entry: Entry, payload: pa.Buffer) -> Run:
         versions = self.versions
-        header = unpack_header(payload)
+        view = memoryview(payload)
+        header = unpack_header(view)
         if header.check != entry.check:
             raise Corrupt("the frame is not the one that was written here")
         schema = versions.body(header.fingerprint, carried=header.carried)
-        body = decode_body(header, memoryview(payload)[HEADER_BYTES:], schema)
+        body = decode_body(header, view[HEADER_BYTES:], schema)
         if header.fingerprint != versions.newest_fingerprint:
             body = project(body, versions.body(versions.newest_fingerprint, carried=header.carried))
         if header.carried:

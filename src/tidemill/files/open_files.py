@@ -17,6 +17,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.limits import FILES_OPEN_MAX
 
@@ -126,6 +128,10 @@ class PooledFile:
     def pread(self, length: int, offset: int) -> bytes:
         handle = self.handle or self._pool.open(self)
         return handle.file.pread(length, offset)
+
+    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+        handle = self.handle or self._pool.open(self)
+        return handle.file.pread_buffer(length, offset)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         handle = self.handle or self._pool.open(self)
