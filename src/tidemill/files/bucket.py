@@ -1,7 +1,8 @@
 """Bucket functions: how the key space is divided.
 
-A pop looks only at the lowest bucket that holds items, so a bucket bounds both the work and the memory of a pop. A
-function must not decrease as the key grows, or items would come out in the wrong order.
+A pop looks only at the lowest bucket that holds items, so a bucket bounds both the work and the
+memory of a pop. A function must not decrease as the key grows, or items would come out in the wrong
+order.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class Width:
 class Custom:
     """Your own function under a name of your own, from an array of keys to an array of buckets.
 
-    The folder records the name only: whoever opens it again passes the same function under the same name.
+    The folder records the name only: whoever opens it again passes the same function under the same
+    name.
 
     >>> import numpy as np
     >>> days = Custom("days", lambda keys: keys // 86_400)
@@ -119,7 +121,7 @@ class Custom:
     def __call__(self, keys: Keys) -> Keys:
         try:
             buckets = np.asarray(self.function(keys))
-        except Exception as error:  # noqa: BLE001  Whatever the user's function raises is the caller's to mend.
+        except Exception as error:
             raise InvalidInput(f"bucket function {self.name!r} failed: {error!r}") from error
         if buckets.shape != keys.shape or buckets.dtype.kind != "i":
             raise InvalidInput(
@@ -137,7 +139,9 @@ class Custom:
 
 
 def choose(recorded: str | None, given: BucketFunction | None) -> BucketFunction:
-    """The function to use, from what the folder records (None: a new folder) and what the caller gave."""
+    """The function to use, from what the folder records (None: a new folder) and what the caller
+    gave.
+    """
     if given is not None and not isinstance(given, Shift | Width | Custom):
         raise InvalidInput(
             f"unknown bucket function {given!r}: use tm.Shift(bits), tm.Width(width) "

@@ -12,8 +12,8 @@ Durability = Literal["buffered", "synced"]
 class Receipt:
     """Which arrival numbers the items got, and how safe they are.
 
-    `durability` is "synced" if they are on disk, or "buffered" if the operating system has them: a crash of the
-    process loses nothing, a power failure may.
+    `durability` is "synced" if they are on disk, or "buffered" if the operating system has them: a
+    crash of the process loses nothing, a power failure may.
 
     >>> import tempfile, tidemill as tm
     >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
