@@ -12,8 +12,8 @@
          └─────────────────────────────────────────────────────── │ late │ ───┘
                                                                   └──────┘
 A frame that overlaps no other becomes a window as it is, without a copy. Memory: frames are loaded
-in the order of their first rows until enough rows lie below the first row of the rest; where that
-takes more memory than allowed, windows are made by passes over the frames instead.
+in the order of their first rows until enough rows lie below the first row of the rest; where that takes more memory than
+allowed, larger windows are made by passes over the frames.
 
 Invariant: every row outside the windows is greater than the last row of the windows, except rows of
 late frames.
@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from tidemill.batch import Batch
 from tidemill.files.frame_table import Entry, FrameList
@@ -34,7 +35,7 @@ from tidemill.files.run import Run, merged
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
 _CHUNK_FRAMES = 256  # frames read at once
-_COMPACT_RUNS = 64  # runs copied together at once
+_LATE_RUNS_MAX = 32  # late frames that are looked at one by one
 _AHEAD_FRAMES = 8  # ... before anyone asked for more than one
 _AHEAD_BYTES = 1024 * 1024
 
@@ -207,6 +208,15 @@ class Merge:
             self._late_runs += [
                 Loaded(run, entry) for run, entry in zip(runs, needed, strict=True) if len(run)
             ]
+            self._merge_late()
+
+    def _merge_late(self) -> None:
+        """Make one run of many short ones, for every pop looks at each."""
+        short = [late.run for late in self._late_runs if late.run.rows < WINDOW_ROWS]
+        if len(short) >= _LATE_RUNS_MAX:
+            one = merged([(run, run.position, run.rows) for run in short])[0]
+            long = [late for late in self._late_runs if late.run.rows >= WINDOW_ROWS]
+            self._late_runs = [*long, Loaded(one, None)]
 
     def _late_slices(self, last: tuple[int, int]) -> list[tuple[Run, int, int]]:
         return [(late.run, late.run.position, late.run.until(*last)) for late in self._late_runs]
@@ -263,25 +273,13 @@ class Merge:
                 if ready >= wanted:
                     return True
                 if len(self._loaded) > 1 and self._held_bytes() > self._bytes_max:
-                    self._compact()
-                    if self._held_bytes() > self._bytes_max:
-                        return False
+                    return False
             self._loaded += self._load_pending(chunk)
             chunk = min(2 * chunk, _CHUNK_FRAMES)
         return True
 
     def _held_bytes(self) -> int:
         return sum([run.nbytes for run, _ in self._loaded])
-
-    def _compact(self) -> None:
-        """Copy what is left of runs that are mostly used up, so that their memory can go."""
-        kept = [loaded for loaded in self._loaded if 4 * len(loaded.run) > 3 * loaded.run.rows]
-        used = [loaded.run for loaded in self._loaded if 4 * len(loaded.run) <= 3 * loaded.run.rows]
-        self._loaded = kept
-        while used:
-            some, used = used[:_COMPACT_RUNS], used[_COMPACT_RUNS:]
-            parts = [(run, run.position, run.rows) for run in some]
-            self._loaded.append(Loaded(merged(parts)[0], None))
 
     def _load_pending(self, count: int) -> list[Loaded]:
         """Load the next frames; those with nothing left are skipped."""
@@ -338,16 +336,20 @@ class Merge:
         pieces: list[Run] = []
         waiting, self._loaded = self._loaded, []
         while waiting:
-            if parts := _parts_until(waiting, limit):
+            some = waiting[:_CHUNK_FRAMES]
+            del waiting[:_CHUNK_FRAMES]
+            if parts := _parts_until(some, limit):
                 # Merging copies the rows, so that the frames they came from can go.
                 pieces.append(merged(parts)[0])
-            for run, entry in waiting:
+            for run, entry in some:
                 if len(run) and entry is not None:
                     self._pending.push(Source(*run.head, entry))
                 elif len(run):
                     self._loaded.append(Loaded(run, None))
-            waiting = []
-            if len(self._pending) and self._pending.head <= limit:
+            del some, parts
+            # Freed blocks of one size serve no other, and would pile up beside the new ones.
+            pa.default_memory_pool().release_unused()
+            if not waiting and len(self._pending) and self._pending.head <= limit:
                 waiting = self._load_pending(_CHUNK_FRAMES)
         return merged([(piece, 0, piece.rows) for piece in pieces])[0]
 
