@@ -1,7 +1,7 @@
 """One owner at a time: a lock of the operating system on a file, and in it who holds it.
 
-The lock ends with the process, however that ends. The epoch grows with every owner and stands in each record, so that
-what an earlier owner left behind can be told from what the present one wrote.
+The lock ends with the process, however that ends. The epoch grows with every owner and stands in
+each record, so that what an earlier owner left behind can be told from what the present one wrote.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def _read(file: File) -> tuple[int | None, int]:
         pid, epoch = found["pid"], found["epoch"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None, 0
-    # The file is a hint for people and may hold anything; the epochs that count stand in the journal.
+    # The file is a hint for people and may hold anything; the epochs that count stand in the
+    # journal.
     is_sane = type(pid) is int and type(epoch) is int and 0 <= epoch < _EPOCH_MAX
     return (pid, epoch) if is_sane else (None, 0)

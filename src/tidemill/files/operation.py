@@ -1,7 +1,7 @@
 """Operations: what is written to the journal together, and what it then does to the state.
 
-An operation is prepared by the thread that wants it, drafted into records by whoever leads the group commit (numbers and
-time are given then), and applied once it is written.
+An operation is prepared by the thread that wants it, drafted into records by whoever leads the
+group commit (numbers and time are given then), and applied once it is written.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tidemill.batch.header import HEADER_BYTES, pack_header
 from tidemill.errors import Corrupt
 from tidemill.files.bucket import Keys
 from tidemill.files.cut import Cut, pack_cut
-from tidemill.files.frame_table import Entry
 from tidemill.files.draft import Draft
+from tidemill.files.frame_table import Entry
 from tidemill.files.record import ENVELOPE_BYTES, Kind, padded, payload_digest
 from tidemill.files.state import State
 
@@ -163,8 +163,8 @@ class Push(Operation):
 class PushOne(Operation):
     """A single item, which may share a frame with others that wait at the same time.
 
-    Its seq is exact either way, since a range of one is still a range; larger pushes keep a frame of their own so that
-    their numbers stay together.
+    Its seq is exact either way, since a range of one is still a range; larger pushes keep a frame
+    of their own so that their numbers stay together.
     """
 
     __slots__ = ("rows", "seq")
@@ -256,8 +256,8 @@ class RemoveFork(Operation):
 class Retire(Operation):
     """The end of segments: what of them is still needed comes along as carried frames.
 
-    `since` are the cuts that forks made while the frames were prepared. They are stated again behind the frames, so that
-    they apply to them.
+    `since` are the cuts that forks made while the frames were prepared. They are stated again
+    behind the frames, so that they apply to them.
     """
 
     __slots__ = ("arrived", "audiences", "dropped", "live", "segments", "since")
@@ -299,7 +299,9 @@ class Retire(Operation):
 
 
 class Quarantine(Operation):
-    """A damaged record is set aside; `live` is what each fork has left without it, up to the seq `arrived`."""
+    """A damaged record is set aside; `live` is what each fork has left without it, up to the seq
+    `arrived`.
+    """
 
     __slots__ = ("arrived", "live", "place", "rows")
 
@@ -316,7 +318,9 @@ class Quarantine(Operation):
 
 
 def _twice(kind: Kind, document: dict[str, Any]) -> list[tuple[Kind, bytes]]:
-    """A record that much hangs on, and that is rare: a second copy makes up for damage to the first."""
+    """A record that much hangs on, and that is rare: a second copy makes up for damage to the
+    first.
+    """
     return [(kind, _pack(document))] * 2
 
 

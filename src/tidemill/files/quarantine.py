@@ -1,4 +1,6 @@
-"""Damaged records are set aside, not destroyed: their bytes are copied to a folder, with the reason beside them."""
+"""Damaged records are set aside, not destroyed: their bytes are copied to a folder, with the reason
+beside them.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ class Replay:
                 self._found.append(found)
                 self._copied = None
                 if apply:
-                    # The items are gone, but their numbers are used up. Recounting corrects the forks later.
+                    # The items are gone, but their numbers are used up. Recounting corrects the
+                    # forks later.
                     self._state.forgiving = True
                     self._state.push(self._state.next_seq, found.rows)
                 continue

@@ -1,8 +1,9 @@
 """Reads a segment from its file alone: every record verified, every damage found.
 
-This is how the index is made again. It goes from record to record by their own lengths; past a record whose length
-cannot be read it goes on where the spine says the next one starts, never where some bytes happen to look like one.
-Such bytes count for one thing only: as a hint that what lies before them had been promised, see `promised_behind`.
+This is how the index is made again. It goes from record to record by their own lengths; past a
+record whose length cannot be read it goes on where the spine says the next one starts, never where
+some bytes happen to look like one. Such bytes count for one thing only: as a hint that what lies
+before them had been promised, see `promised_behind`.
 """
 
 from __future__ import annotations
@@ -117,9 +118,9 @@ def _read_record(window: _Window, place: int, offset: int) -> Found | None:
 def promised_behind(file: File, number: int, offset: int) -> int:
     """The highest `synced` that a record from `offset` on bears, wherever it stands; 0 if there is none.
 
-    Past a record of unreadable length this tells damage from a torn tail, should the spine be gone as well: somebody
-    was promised what lies before a place that a later record calls synced. Only an envelope with the right check and
-    its own place counts.
+    Past a record of unreadable length this tells damage from a torn tail, should the spine be gone
+    as well: somebody was promised what lies before a place that a later record calls synced. Only
+    an envelope with the right check and its own place counts.
     """
     highest = 0
     while chunk := file.pread(_CHUNK_BYTES, offset):
@@ -154,7 +155,9 @@ def _extent(
     starts: list[tuple[int, SpineEntry]],
     offsets: list[int],
 ) -> tuple[int, int]:
-    """(bytes, items) of the damaged record at `offset`; 0 bytes if nothing vouches for what follows."""
+    """(bytes, items) of the damaged record at `offset`; 0 bytes if nothing vouches for what
+    follows.
+    """
     try:
         envelope = unpack_envelope(window.read(ENVELOPE_BYTES, offset), place)
     except Corrupt:

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 class Segment:
     """A segment is active while it is appended to, and sealed for the rest of its life.
 
-    The frames of an active segment are in `table`. Those of a sealed one are in its summary file, and in memory only
-    while a bucket that uses them is open.
+    The frames of an active segment are in `table`. Those of a sealed one are in its summary file,
+    and in memory only while a bucket that uses them is open.
     """
 
     __slots__ = (
@@ -72,7 +72,9 @@ class Segment:
         self.table = None
 
     def write_summary(self, epoch: int) -> None:
-        """Write the summary of a sealed segment whose file was synced; from now on memory holds the directory only."""
+        """Write the summary of a sealed segment whose file was synced; from now on memory holds the
+        directory only.
+        """
         if self.directory is None or self._entries is None:
             raise Corrupt("only a sealed segment has a summary", path=self.path, offset=0)
         data = summaries.pack_summary(self.number, self.end, epoch, self.directory, self._entries)
@@ -108,7 +110,8 @@ class Segment:
             data = file.pread(size, summaries.HEADER_BYTES)
             directory_bytes = buckets * summaries.DIRECTORY.itemsize
             directory = summaries.unpack_directory(data[:directory_bytes], buckets, check)
-            # Looked at now and read again when they are needed: a damaged summary is best made again while opening.
+            # Looked at now and read again when they are needed: a damaged summary is best made
+            # again while opening.
             summaries.unpack_entries(data[directory_bytes:], frames, entries_check)
         finally:
             file.close()
@@ -123,7 +126,9 @@ class Segment:
 
     @property
     def entries(self) -> Entries:
-        """All frames; read from the summary each time once there is one, so that memory stays small."""
+        """All frames; read from the summary each time once there is one, so that memory stays
+        small.
+        """
         table, entries, summary = self.table, self._entries, self.summary
         if table is not None:
             return table.rows
@@ -144,7 +149,9 @@ class Segment:
             return self._read_again(summary)
 
     def _read_again(self, summary: Summary) -> Entries:
-        """The entries from the segment itself; without a summary, the next round of upkeep writes a new one."""
+        """The entries from the segment itself; without a summary, the next round of upkeep writes a
+        new one.
+        """
         table = FrameTable()
         for found in scan(self.file, self.number, []):
             if isinstance(found, Damage):
@@ -165,14 +172,18 @@ class Segment:
         return self._entries
 
     def _bucket_of(self, key: int) -> int:
-        """The bucket of a key that some frame here begins with: buckets follow each other as keys do."""
+        """The bucket of a key that some frame here begins with: buckets follow each other as keys
+        do.
+        """
         if self.directory is None:
             raise Corrupt("only a sealed segment has a directory", path=self.path, offset=0)
         at = int(np.searchsorted(self.directory["key_min"], key, "right")) - 1
         return int(self.directory["bucket"][max(at, 0)])
 
     def reopen(self) -> None:
-        """Be active again: what comes after it is gone, so it goes on growing, and no summary can stand for it."""
+        """Be active again: what comes after it is gone, so it goes on growing, and no summary can
+        stand for it.
+        """
         self.table = FrameTable()
         self.summary = self.directory = self._entries = None
 

@@ -1,7 +1,7 @@
 """The settings of a folder: what it is, and how its journal is to be read.
 
-One small JSON file, replaced as a whole: written under another name, synced, renamed, and the folder synced. A new schema
-version is therefore there for good before the first frame that uses it.
+One small JSON file, replaced as a whole: written under another name, synced, renamed, and the
+folder synced. A new schema version is therefore there for good before the first frame that uses it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The spine of the active segment: where each record lies and how far the disk was known to be safe.
 
-It is derived, never synced, and gone once the segment has its summary. It serves when something is damaged: it vouches
-for records behind one whose own length can no longer be read, and for what had been promised.
+It is derived, never synced, and gone once the segment has its summary. It serves when something is
+damaged: it vouches for records behind one whose own length can no longer be read, and for what had
+been promised.
 
 One entry is 32 bytes: place, length, rows, synced, check. An entry of length 0 only moves `synced`.
 """

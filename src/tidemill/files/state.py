@@ -1,7 +1,8 @@
 """What the journal says, apart from the items: forks with their cuts, the next seq, the clock. Pure.
 
-Operations are applied in the order of the journal, by the writer as it commits them and by recovery as it reads them, with
-the same methods, so that both arrive at the same state. Every segment starts with this state, so that older ones can go.
+Operations are applied in the order of the journal, by the writer as it commits them and by recovery
+as it reads them, with the same methods, so that both arrive at the same state. Every segment starts
+with this state, so that older ones can go.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class ForkState:
         self.cuts = cuts
 
     def identity_at(self, place: int) -> int:
-        """The id under which this fork, or the one it descends from, existed when `place` was written."""
+        """The id under which this fork, or the one it descends from, existed when `place` was
+        written.
+        """
         if self.created < place:
             return self.id
         for created, ancestor in self.ancestors:
@@ -80,7 +83,8 @@ class State:
         if audience == EVERYONE:
             return True
         members = self.audiences.get(audience)
-        # The record that named them is damaged and set aside: rather too many see the frame than too few.
+        # The record that named them is damaged and set aside: rather too many see the frame than
+        # too few.
         return members is None or fork.identity_at(place) in members
 
     def push(self, first_seq: int, rows: int) -> None:
@@ -109,7 +113,8 @@ class State:
     def fork(self, id: int, name: str, parent_id: int, place: int) -> None:
         parent = self.forks.get(parent_id)
         if parent is None and self.forgiving:
-            # It is not known what the parent had consumed; rather too much is left to the fork than too little.
+            # It is not known what the parent had consumed; rather too much is left to the fork than
+            # too little.
             root = self.forks[ROOT]
             parent = ForkState(ROOT, "", root.created, (), 0, Cuts())
         if parent is None or id in self.forks:
@@ -142,14 +147,18 @@ class State:
         self.forgiving = False
 
     def recount(self, live: dict[int, int], arrived: int) -> None:
-        """Correct what forks have left, counted among the items up to `arrived`; pushes went on meanwhile."""
+        """Correct what forks have left, counted among the items up to `arrived`; pushes went on
+        meanwhile.
+        """
         self.next_seq = max(self.next_seq, arrived + 1)
         for id, count in live.items():
             if id in self.forks:
                 self.forks[id].live = count + self.arrived - arrived
 
     def to_json(self, segments: Iterable[int], previous_end: int) -> bytes:
-        """The state as it opens a segment: which ones stand before it, and where the previous one ends."""
+        """The state as it opens a segment: which ones stand before it, and where the previous one
+        ends.
+        """
         document = {
             "previous_end": previous_end,
             "segments": list(segments),
@@ -201,7 +210,9 @@ class State:
 
 
 def read_previous_end(data: bytes) -> int | None:
-    """Where the previous segment ends, according to a state; None if there is none, or it makes no sense."""
+    """Where the previous segment ends, according to a state; None if there is none, or it makes no
+    sense.
+    """
     try:
         return _natural(json.loads(data)["previous_end"]) or None
     except (ValueError, TypeError, KeyError, RecursionError):

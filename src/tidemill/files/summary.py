@@ -2,8 +2,9 @@
 
     header (64 bytes) │ directory: one row for each bucket │ entries: one row for each frame, sorted by bucket
 
-Opening a queue reads headers and directories only; the entries of a bucket are read when the bucket is first used. A
-summary is written after its segment was synced. A damaged or missing one is made again from the segment.
+Opening a queue reads headers and directories only; the entries of a bucket are read when the bucket
+is first used. A summary is written after its segment was synced. A damaged or missing one is made
+again from the segment.
 """
 
 from __future__ import annotations
