@@ -36,7 +36,7 @@ BUCKET = Width(100)
 
 
 class StillClock:
-    """A clock that only moves when it is asked, so that the same operations write the same bytes."""
+    """A clock that only moves when it is asked, so that the same calls write the same bytes."""
 
     def __init__(self) -> None:
         self._now_ns = 1_700_000_000_000_000_000
@@ -217,7 +217,7 @@ class DrivenQueue:
         self._do(self.model.nothing("close and open"), work, True)
 
     def kill(self) -> None:
-        """End the process without ending the machine, and open again: what was found must then last."""
+        """End the process but not the machine, and open again: what was found must then last."""
 
         def work() -> None:
             self.fs.die()

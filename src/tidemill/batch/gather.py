@@ -56,10 +56,10 @@ class Gatherer:
                 numbers += (at, size)
                 if size:
                     parts.append(buffer if len(buffer) == size else buffer.slice(0, size))
-                    if padding := -size % 8:
+                    padding = -size % 8
+                    if padding:
                         parts.append(_PAD[padding])
-                        size += padding
-                    at += size
+                    at += size + padding
         parts[0] = write_by_skeleton(self._skeleton, at, rows, nodes, numbers)
         return parts
 

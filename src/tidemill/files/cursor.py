@@ -140,7 +140,7 @@ class Cursor:
         return selection.generation == self._generation
 
     def live_frames(self, frames: FrameList, cuts: Cuts | None = None) -> FrameList:
-        """Those of the frames that may hold items of this fork, with its cuts as they are, or were."""
+        """Those of the frames that may hold items of this fork; its cuts as they are, or were."""
         frames = frames.where(~(self.fork.cuts if cuts is None else cuts).covered(frames))
         audiences = frames.rows["audience"]
         if audiences.any():

@@ -1,4 +1,4 @@
-"""The layout of a group of operations before it is written: where each record lies, and its bytes."""
+"""A group of operations before it is written: where each record lies, and its bytes."""
 
 from __future__ import annotations
 

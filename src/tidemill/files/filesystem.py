@@ -34,7 +34,7 @@ class File(Protocol):
         """The bytes at `offset`; fewer than `length` only at the end of the file."""
 
     def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        """The same in memory of Arrow's, for what stays: one allocator then holds all the rows there are."""
+        """The same in memory of Arrow's, for rows that stay: one allocator then holds them all."""
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write all the parts, one behind the other, from `offset` on."""

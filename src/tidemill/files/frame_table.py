@@ -68,7 +68,7 @@ class FrameList:
 
     @classmethod
     def of(cls, parts: list[tuple[int, Entries]]) -> FrameList:
-        """The frames of several segments together; each part is (number of the segment, its rows)."""
+        """The frames of several segments together; a part is (number of the segment, its rows)."""
         rows = np.concatenate([rows for _, rows in parts]) if parts else np.empty(0, ENTRY)
         lengths = [len(rows) for _, rows in parts]
         numbers = np.array([number for number, _ in parts], np.int64)

@@ -1,4 +1,4 @@
-"""The journal: the one append-only truth of a folder, rolled into segments so that disk can be freed.
+"""The journal: the one append-only truth of a folder, in segments so that disk can be freed.
 
 An operation is one contiguous run of records in one segment; several operations may share a write
 and a sync. The order of effects when the active segment is full:

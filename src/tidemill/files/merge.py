@@ -1,8 +1,8 @@
-"""The merge of one bucket for one fork: overlapping frames come out as one sorted sequence. Pure but for its loader.
+"""The merge of one bucket for one fork: overlapping frames come out as one sorted sequence.
 
     pending   frames not in memory, by the (key, seq) of their first row
     loaded    runs in memory whose rows interleave with others
-    windows   runs that are sorted against everything known when they were made; pops take slices of them
+    windows   runs sorted against everything known when they were made; pops take slices of them
     late      frames pushed since; a pop merges in just the rows of them that it needs
 
     ┌─────────┐  load   ┌────────┐  window of some 64 K rows  ┌─────────┐   pop
@@ -11,9 +11,9 @@
          ▲ when a new window is made                              ┌──────┐    │
          └─────────────────────────────────────────────────────── │ late │ ───┘
                                                                   └──────┘
-A frame that overlaps no other becomes a window as it is, without a copy. Memory: frames are loaded
-in the order of their first rows until enough rows lie below the first row of the rest; where that takes more memory than
-allowed, larger windows are made by passes over the frames.
+Pure but for its loader. A frame that overlaps no other becomes a window as it is, without a copy.
+Frames are loaded in the order of their first rows until enough rows lie below the first row of the
+rest; where that takes more memory than allowed, larger windows are made by passes over the frames.
 
 Invariant: every row outside the windows is greater than the last row of the windows, except rows of
 late frames.
@@ -24,6 +24,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -195,7 +196,7 @@ class Merge:
         return slices, count
 
     def _take_back_windows(self) -> None:
-        """Make the rest of the windows and the late frames ordinary runs, for new windows of all."""
+        """Make the rest of the windows ordinary runs, so that new windows can be made of all."""
         self._loaded += [Loaded(window, None) for window in self._windows]
         self._windows.clear()
 
@@ -306,9 +307,10 @@ class Merge:
         return window
 
     def _limit(self, rows: int, bound: tuple[int, int]) -> tuple[int, int]:
-        """A row below `bound` up to which the loaded runs hold about `rows` rows, and some at least.
+        """A row below `bound` up to which the loaded runs hold about `rows` rows, and some anyway.
 
-        Every run gives one row in `stride` as a sample, so that long runs and short ones count alike.
+        Every run gives one row in `stride` as a sample, so that long runs and short ones count
+        alike.
         """
         stride = max(rows // len(self._loaded), 16)
         samples = [run.sample(stride) for run, _ in self._loaded if len(run) >= stride]
@@ -323,7 +325,7 @@ class Merge:
         return min(limit, (int(key), int(np.partition(ties, among)[among])))
 
     def _stream_window(self) -> Run:
-        """A window from more frames than memory holds: each is read, gives its least rows, and is let go.
+        """A window from more frames than memory holds: each is read, gives its least rows, goes.
 
         Every window costs a pass over the frames that overlap, so a window is made as large as
         memory allows.
@@ -387,5 +389,5 @@ def _ordered(slices: list[tuple[Run, int, int]]) -> bool:
     """Whether each part ends before the next begins."""
     return all(
         run.row(stop - 1) < following.row(start)
-        for (run, _, stop), (following, start, _) in zip(slices, slices[1:], strict=False)
+        for (run, _, stop), (following, start, _) in pairwise(slices)
     )

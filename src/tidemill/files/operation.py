@@ -176,7 +176,7 @@ class PushOne(Operation):
 
 
 class PushTogether(Operation):
-    """Single items that share their frames; `ranks` says which one of the sorted rows each became."""
+    """Single items that share their frames; `ranks` says which of the sorted rows each became."""
 
     __slots__ = ("members", "ranks")
 

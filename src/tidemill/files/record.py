@@ -1,13 +1,28 @@
-"""A record of the journal: a fixed envelope, a payload, and zeroes up to the next multiple of 64 bytes.
+"""A record of the journal: an envelope, a payload, and zeroes up to the next multiple of 64 bytes.
 
-    0      4        5     6      7    8       12    16     24      32     40             48        52        56     64
-    magic  version  kind  flags  –    length  rows  place  synced  epoch  payload check  audience  reserved  check
+    offset  bytes  field
+         0      4  magic "TMRC"
+         4      1  version
+         5      1  kind
+         6      1  flags: bit 0 = commit
+         8      4  bytes of the payload
+        12      4  rows, of a frame
+        16      8  place
+        24      8  synced
+        32      8  epoch of the owner that wrote it
+        40      8  check of the payload
+        48      4  audience, of a frame
+        56      8  xxh3 of the 56 bytes before
 
-- `place` is where the record was written, so that bytes that were moved, swapped or left over do not pass for it.
-- `synced` is the place up to which the journal was known to be on disk when the record was written. It is how
-  recovery tells a torn tail, which nobody was promised, from damage to what somebody was.
-- The last record of an operation carries the commit flag. Invariant: an operation without it never happened.
-- The payload check covers the payload; for a frame it is the frame header's own check, which covers the body's.
+- `place` is where the record was written, so that bytes that were moved, swapped or left over do
+  not pass for it.
+- `synced` is the place up to which the journal was known to be on disk when the record was
+  written. It is how recovery tells a torn tail, which nobody was promised, from damage to what
+  somebody was.
+- The last record of an operation carries the commit flag. Invariant: an operation without it never
+  happened.
+- The payload's check covers the payload; for a frame it is the frame header's own check, which
+  covers the body's.
 """
 
 from __future__ import annotations

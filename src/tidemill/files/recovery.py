@@ -120,7 +120,7 @@ class Recovery:
         return self._replay(base, state, older, torn)
 
     def _open_all(self) -> None:
-        """Open the segments, read those that have to be read, and find how far the disk was safe."""
+        """Open the segments, read those that need it, and find how far the disk was safe."""
         for name in sorted(self._names):
             if name.endswith(".segment") and _NAME.fullmatch(name):
                 self._segments[int(name[:16])] = self._open(int(name[:16]))
@@ -242,7 +242,7 @@ class Recovery:
         return None if opening is None else read_previous_end(opening.payload)
 
     def _base(self) -> int:
-        """The newest segment whose opening state can be read; later ones are replayed on top of it."""
+        """The newest segment whose opening state can be read; later ones are replayed on it."""
         for number in sorted(self._segments, reverse=True):
             # A sealed segment is only asked for its state when the ones behind it lost theirs.
             if self._scan(self._segments[number]).opening is not None or number == 1:
@@ -265,8 +265,10 @@ class Recovery:
             replay.index(one.segment, one.findings, apply=number >= base)
         expected = {*older, *(number for number in segments if number >= base)} - replay.retired
         damages = [damage for damage in replay.damages if split_place(damage.place)[0] in expected]
-        for number in sorted(expected - segments.keys()):
-            damages.append(Damage(make_place(number, 0), 0, 0, "the segment is missing"))
+        damages += [
+            Damage(make_place(number, 0), 0, 0, "the segment is missing")
+            for number in sorted(expected - segments.keys())
+        ]
         damages = [damage for damage in damages if damage.place not in state.quarantined]
         for damage in damages:
             self._complain(damage.reason, damage.place)
@@ -330,7 +332,8 @@ def _committed(one: _Scanned, vouched: int, expected_end: int | None) -> _Commit
     pending: list[Finding] = []
     end = 0
     epoch = 0
-    for found in one.findings:
+    for finding in one.findings:
+        found = finding
         if isinstance(found, Damage):
             if found.place >= vouched:
                 return _Committed(kept, end, True)

@@ -116,7 +116,7 @@ def _read_record(window: _Window, place: int, offset: int) -> Found | None:
 
 
 def promised_behind(file: File, number: int, offset: int) -> int:
-    """The highest `synced` that a record from `offset` on bears, wherever it stands; 0 if there is none.
+    """The highest `synced` that a record from `offset` on bears, wherever it stands, or 0.
 
     Past a record of unreadable length this tells damage from a torn tail, should the spine be gone
     as well: somebody was promised what lies before a place that a later record calls synced. Only

@@ -159,7 +159,8 @@ class Segment:
                 if offset >= self.end:
                     break
                 raise Corrupt(
-                    f"{found.reason}, and the summary is of no use either; close the queue and open it again",
+                    f"{found.reason}, and the summary is of no use either; close the queue and "
+                    "open it again",
                     path=self.path,
                     offset=offset,
                 )

@@ -1,4 +1,4 @@
-"""The spine of the active segment: where each record lies and how far the disk was known to be safe.
+"""The spine of the active segment: where each record lies, and how far the disk was safe.
 
 It is derived, never synced, and gone once the segment has its summary. It serves when something is
 damaged: it vouches for records behind one whose own length can no longer be read, and for what had

@@ -1,4 +1,4 @@
-"""What the journal says, apart from the items: forks with their cuts, the next seq, the clock. Pure.
+"""What the journal says, apart from the items: forks with their cuts, the next seq, the time. Pure.
 
 Operations are applied in the order of the journal, by the writer as it commits them and by recovery
 as it reads them, with the same methods, so that both arrive at the same state. Every segment starts

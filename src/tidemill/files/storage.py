@@ -21,7 +21,8 @@ def typed(error: OSError, doing: str, path: Path) -> TidemillError:
     if error.errno in _FORBIDDEN:
         return NoAccess(f"no access while {doing} {path}: {reason}; check owner, mode and mount")
     return StorageFailed(
-        f"the disk failed while {doing} {path}: {reason}; close the queue, check the disk, open it again"
+        f"the disk failed while {doing} {path}: {reason}; close the queue, check the disk, "
+        "and open it again"
     )
 
 

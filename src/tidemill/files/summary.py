@@ -1,6 +1,6 @@
-"""The summary of a sealed segment: its frames by bucket, derived from the segment and checksummed. Pure.
+"""The summary of a sealed segment: its frames by bucket, derived and checksummed. Pure.
 
-    header (64 bytes) │ directory: one row for each bucket │ entries: one row for each frame, sorted by bucket
+    header (64 bytes) │ directory: a row for each bucket │ entries: a row for each frame, by bucket
 
 Opening a queue reads headers and directories only; the entries of a bucket are read when the bucket
 is first used. A summary is written after its segment was synced. A damaged or missing one is made
