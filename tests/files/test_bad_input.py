@@ -7,6 +7,7 @@ import json
 import math
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -270,19 +271,21 @@ def test_a_full_disk_refuses_a_push_and_loses_nothing(tmp_path: Path, error: int
 
 
 @pytest.fixture
-def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+def mounted() -> Iterator[Callable[[str], Path]]:
     """Mounts a small file system of its own, where that is allowed."""
     places: list[Path] = []
 
     def mount(options: str) -> Path:
-        place = tmp_path / f"mount{len(places)}"
-        place.mkdir()
+        # Not in pytest's folder, which another run of it may sweep while this one is mounted.
+        place = Path(tempfile.mkdtemp(prefix="tidemill-mount-"))
         command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError:
+            place.rmdir()
             pytest.skip("there is no mount command")
         if done.returncode:
+            place.rmdir()
             pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
         places.append(place)
         return place
@@ -290,6 +293,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield mount
     for place in places:
         subprocess.run(["umount", str(place)], check=True)
+        place.rmdir()
 
 
 def test_a_really_full_disk_refuses_and_works_again_with_room(
