@@ -234,7 +234,7 @@ def test_python_values_become_a_column(values: list[Any], wanted: pa.DataType) -
         ([NOON.replace(tzinfo=None)], INSTANT),
         ([{"a": 1, "z": 1}], pa.struct([("a", pa.int64())])),
         ([[{"when": NOON.replace(tzinfo=None)}]], pa.list_(pa.struct([("when", INSTANT)]))),
-        ([object()], pa.int64()),
+        ([...], pa.int64()),
         ([{"a": "x"}], pa.map_(pa.utf8(), pa.int8())),
     ],
     ids=str,
