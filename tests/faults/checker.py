@@ -165,6 +165,14 @@ class PrefixModel:
         """
         return self._seen[count][fork]
 
+    def resumed(self, count: int) -> PrefixModel:
+        """A model that starts where this one stood after `count` operations."""
+        twin = PrefixModel(self.main)
+        twin._arrivals = self._arrivals
+        twin._states = [self._states[count]]
+        twin._seen = [self._seen[count]]
+        return twin
+
     def check(
         self, recovered: Recovered, *, acknowledged: int | None = None, attempted: int | None = None
     ) -> int:

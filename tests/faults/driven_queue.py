@@ -12,6 +12,8 @@ from bisect import insort_right
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import xxhash
+
 from tests.faults.checker import (
     ACKNOWLEDGED,
     ATTEMPTED,
@@ -20,6 +22,7 @@ from tests.faults.checker import (
     PrefixModel,
     UniqueValues,
     Violation,
+    bounds,
 )
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Image, Trace
@@ -36,7 +39,7 @@ BUCKET = Width(100)
 
 
 class StillClock:
-    """A clock that only moves when it is asked, so that the same calls write the same bytes."""
+    """A clock that only moves when asked, so that the same operations write the same bytes."""
 
     def __init__(self) -> None:
         self._now_ns = 1_700_000_000_000_000_000
@@ -101,26 +104,63 @@ def use(queue: PriorityQueue, found: dict[str, list[Pair]]) -> None:
             raise Violation(f"fork {fork}: {len(end)} items are left after everything was popped")
 
 
-def judge(
-    fs: MemoryFileSystem,
-    model: PrefixModel,
-    acknowledged: int,
-    attempted: int,
-    *,
-    sync: SyncMode = "full",
-) -> int:
-    """Open what is left of a disk, twice, and use it; returns how many operations survived."""
-    queue = open_queue(fs, sync=sync)
-    found = contents(queue)
-    count = model.check(found, acknowledged=acknowledged, attempted=attempted)
-    fs.die()
-    queue = open_queue(fs, sync=sync)
-    again = contents(queue)
-    if again != found:
-        raise Violation(f"opened twice it is something else: {found}, then {again}")
-    use(queue, found)
-    queue.close()
-    return count
+class Judge:
+    """Opens what faults left of disks, twice, and uses it; remembers which disks it has seen.
+
+    Many crashes lead to the same disk once they were recovered from. What follows depends on that
+    disk alone, so it is only looked at once.
+    """
+
+    def __init__(self, *, sync: SyncMode = "full") -> None:
+        self.states = 0
+        self._sync: SyncMode = sync
+        self._crashed: set[bytes] = set()
+        self._recovered: dict[bytes, dict[str, list[Pair]]] = {}
+
+    def is_new(self, image: Image, *promised: object) -> bool:
+        """Whether this disk, with what had been promised by then, was never judged before."""
+        key = digest(image) + repr(promised).encode()
+        if key in self._crashed:
+            return False
+        self._crashed.add(key)
+        return True
+
+    def judge(
+        self, fs: MemoryFileSystem, model: PrefixModel, acknowledged: int, attempted: int
+    ) -> int:
+        """How many operations survived; raises `Violation` if that is too few, or in part."""
+        self.states += 1
+        queue = open_queue(fs, sync=self._sync)
+        found = contents(queue)
+        count = model.check(found, acknowledged=acknowledged, attempted=attempted)
+        fs.mark(ACKNOWLEDGED, count)
+        image = fs.image()
+        fs.die()
+        recovered = digest(image)
+        known = self._recovered.get(recovered)
+        if known is None:
+            self._recovered[recovered] = known = self._used(image)
+        if known != found:
+            raise Violation(f"opened twice it is something else: {found}, then {known}")
+        return count
+
+    def _used(self, image: Image) -> dict[str, list[Pair]]:
+        fs = MemoryFileSystem(image)
+        queue = open_queue(fs, sync=self._sync)
+        found = contents(queue)
+        use(queue, found)
+        queue.close()
+        return found
+
+
+def digest(image: Image) -> bytes:
+    """A hash of all files of a disk, by their paths."""
+    key = xxhash.xxh3_128()
+    for path, inode in image.files().items():
+        content = image.contents[inode]
+        key.update(f"{path} {content.size} {len(content.data)};".encode())
+        key.update(content.data)
+    return key.digest()
 
 
 class DrivenQueue:
@@ -128,10 +168,13 @@ class DrivenQueue:
 
     def __init__(self, image: Image | None = None, *, sync: SyncMode = "full") -> None:
         self.fs = MemoryFileSystem(image)
+        self.fs.mark(ATTEMPTED, 0, promise=False)
         self.model = PrefixModel()
         self.sync_mode = sync
         self._values = UniqueValues()
         self._large = UniqueValues(1_000_000, length=5_000)
+        # How many operations every crash leaves, because they came before the trace.
+        self.base = 0
         self.queue = open_queue(self.fs, sync=sync)
 
     @property
@@ -147,7 +190,7 @@ class DrivenQueue:
         self.queue.sync()
         self.model.acknowledge()
         self.fs.trace = Trace(self.fs.image())
-        self.fs.mark(ACKNOWLEDGED, self.model.attempted)
+        self.base = self.model.attempted
 
     def push(self, keys: Iterable[int]) -> None:
         pairs = self._values.pairs(keys)
@@ -217,13 +260,18 @@ class DrivenQueue:
         self._do(self.model.nothing("close and open"), work, True)
 
     def kill(self) -> None:
-        """End the process but not the machine, and open again: what was found must then last."""
+        """End the process, but not the machine, and open again: what was found must then last."""
 
         def work() -> None:
             self.fs.die()
             self.queue = open_queue(self.fs, sync=self.sync_mode)
 
         self._do(self.model.nothing("kill and open"), work, True)
+
+    def bounds_of(self, marks: Iterable[object]) -> tuple[int, int]:
+        """How many operations must have survived a crash, and how many can have."""
+        acknowledged, attempted = bounds(marks)
+        return max(acknowledged, self.base), max(attempted, self.base)
 
     def _do(self, number: int, work: Callable[[], object], lasts: bool) -> None:
         self.fs.mark(ATTEMPTED, number, promise=False)

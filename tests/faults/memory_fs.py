@@ -26,6 +26,7 @@ from tests.faults.trace import (
     Image,
     Mark,
     NameChange,
+    Operation,
     Sync,
     SyncFolder,
     Trace,
@@ -179,6 +180,16 @@ class MemoryFileSystem:
         }
         self._next = max(*self._folders, *self._files, ROOT, ROOT) + 1
 
+    @classmethod
+    def replayed(cls, trace: Trace, point: int) -> MemoryFileSystem:
+        """The disk in the middle of a trace, with what was pending there still pending: what the
+        next process finds when one was killed.
+        """
+        fs = cls(trace.initial)
+        for operation in trace.operations[:point]:
+            fs._replay(operation)
+        return fs
+
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> MemoryFile:
         with self.guard:
             folder, name = self._place(path)
@@ -269,6 +280,33 @@ class MemoryFileSystem:
                 handle.drop()
                 handle._is_dead = True
             self.handles.clear()
+
+    def _replay(self, operation: Operation) -> None:
+        self.trace.operations.append(operation)
+        match operation:
+            case Write(inode, offset, data):
+                file = self._files[inode]
+                content = bytearray(file.data)
+                content.extend(bytes(max(offset - len(content), 0)))
+                content[offset : offset + len(data)] = data
+                file.data = content
+                file.size = max(file.size, offset + len(data))
+            case Truncate(inode, length):
+                self._files[inode].data = self._files[inode].data[:length]
+                self._files[inode].size = length
+            case Allocate(inode, length):
+                self._files[inode].size = max(self._files[inode].size, length)
+            case NameChange(_, put, removed, _, makes):
+                if removed is not None:
+                    del self._folders[removed.folder][removed.name]
+                if put is None:
+                    return
+                if makes == "file":
+                    self._files[put.inode] = _Inode(put.inode, Content(b"", 0))
+                elif makes == "folder":
+                    self._folders[put.inode] = {}
+                self._folders[put.folder][put.name] = put.inode
+                self._next = max(self._next, put.inode + 1)
 
     def _number(self) -> int:
         self._next += 1

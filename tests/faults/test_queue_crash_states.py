@@ -1,0 +1,270 @@
+"""Whatever a crash leaves of a queue's disk, the queue is as it was after some of its operations.
+
+Traces of operations are driven against a file system in memory, and every state that a crash may
+leave is opened again: all pairs of operations with everything that can be lost or torn of them,
+triples and the other sync modes by sample, the making of a folder, recoveries that crash as well,
+and processes killed at every call whose machine then loses its power, too.
+
+Every failure names the operations and the id of its state; `replay_state` makes that state again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import TypeAlias
+
+import pytest
+
+from tests.faults.checker import MAIN, UniqueValues, Violation, bounds
+from tests.faults.crash_states import CrashState, enumerate_states
+from tests.faults.driven_queue import DrivenQueue, Judge, contents, open_queue
+from tests.faults.memory_fs import MemoryFileSystem
+from tests.faults.trace import Mark
+from tidemill.errors import TidemillError
+from tidemill.files import carry, maintenance
+from tidemill.files.folder import SyncMode
+
+Step: TypeAlias = Callable[[DrivenQueue], None]
+Report: TypeAlias = Callable[[str], None]
+
+SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
+
+
+def _drain(queue: DrivenQueue) -> None:
+    """Consume everything everywhere, so that whole segments go."""
+    for fork in (MAIN, *queue.queue.forks()):
+        queue.clear(fork)
+    queue.upkeep()
+
+
+def _if_there(fork: str, step: Step) -> Step:
+    """A step on a fork that an earlier one may have removed."""
+    return lambda queue: step(queue) if fork in queue.queue.forks() else None
+
+
+STEPS: dict[str, Step] = {
+    "push one": lambda queue: queue.push([7]),
+    "push many": lambda queue: queue.push([5, 1, 5, 9]),
+    "push buckets": lambda queue: queue.push([250, -20, 30, 120]),
+    "pop": lambda queue: queue.pop(MAIN, 3),
+    "pop fork": _if_there("a", lambda queue: queue.pop("a", 2)),
+    "pop all": lambda queue: queue.pop(MAIN, -1),
+    "read and push": lambda queue: queue.read_and_push(MAIN, 2, [3, 130]),
+    "delete": lambda queue: queue.delete(MAIN, 4, 110),
+    "fork": lambda queue: queue.fork("c", MAIN),
+    "fork of fork": lambda queue: queue.fork("d", "b"),
+    "remove": _if_there("a", lambda queue: queue.remove("a")),
+    "clear": lambda queue: queue.clear(MAIN),
+    "upkeep": lambda queue: queue.upkeep(),
+    "drain": _drain,
+    "drop": lambda queue: queue.drop_oldest(),
+    "roll": lambda queue: queue.push_large([8, 108, 2]),
+    "reopen": lambda queue: queue.reopen(),
+    "kill": lambda queue: queue.kill(),
+    "sync": lambda queue: queue.sync(),
+}
+
+# How many distinct states each test judges at least; together they are the plan.
+TIMES = 20 if SOAK else 1
+PAIRS_MIN = {"drain": 4_500, "kill": 3_300, "reopen": 4_000, "roll": 4_000}
+PAIRS_MIN_OTHERS = 1_900
+MODES_MIN = 50
+TRIPLES_MIN = 300
+RECOVERY_MIN = 400
+KILLS_MIN = 20
+CREATION_MIN = 180
+MODES: tuple[SyncMode, ...] = ("none", "data", "index")
+SEEDS = range(3)
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handful of frames is many, so that upkeep rewrites segments of a few items."""
+    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
+    monkeypatch.setattr(carry, "CARRY_ROWS_MAX", 3)
+
+
+def _rich(sync: SyncMode = "full") -> DrivenQueue:
+    """A queue on which every step does something: two segments, three ends, two buckets."""
+    queue = DrivenQueue(sync=sync)
+    queue.push([1, 2, 3, 140])
+    queue.fork("a", MAIN)
+    queue.pop(MAIN, 1)
+    for key in (5, 6, 160):
+        queue.push([key])
+    queue.fork("b", "a")
+    queue.pop("a", 2)
+    queue.push_large([60, 61])
+    queue.push_large([62])
+    queue.push([4, 104])
+    queue.delete("b", 2, 3)
+    queue.start_trace()
+    return queue
+
+
+def _driven(names: tuple[str, ...], sync: SyncMode) -> DrivenQueue:
+    queue = _rich(sync)
+    for name in names:
+        STEPS[name](queue)
+    return queue
+
+
+def _judge_all(
+    judge: Judge, queue: DrivenQueue, names: tuple[str, ...], states: Iterator[CrashState]
+) -> None:
+    """Judge the states that no earlier trace of the same judge had."""
+    for state in states:
+        acknowledged, attempted = queue.bounds_of(state.marks)
+        words = tuple(queue.model.words[:attempted])
+        if not judge.is_new(state.image, words, acknowledged):
+            continue
+        try:
+            judge.judge(state.file_system(), queue.model, acknowledged, attempted)
+        except (Violation, TidemillError) as problem:
+            raise AssertionError(f"{names}: {problem}\n{state.describe()}") from problem
+
+
+def test_the_plan_is_at_least_fifty_thousand_states() -> None:
+    pairs = sum(PAIRS_MIN.get(step, PAIRS_MIN_OTHERS) for step in STEPS)
+    modes = len(MODES) * len(STEPS) * MODES_MIN
+    seeds = len(SEEDS) * (TRIPLES_MIN + RECOVERY_MIN)
+    kills = 2 * len(STEPS) * KILLS_MIN
+    planned = CREATION_MIN + kills + TIMES * (pairs + modes + seeds)
+    assert planned >= (1_000_000 if SOAK else 50_000), planned
+
+
+def test_single_operations_survive_crashes(report: Report) -> None:
+    judge = Judge()
+    for name in list(STEPS)[::2]:
+        queue = _driven((name,), "full")
+        _judge_all(judge, queue, (name,), enumerate_states(queue.fs.trace, budget=10))
+    report(f"crash states, a quick sample: {judge.states}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", STEPS)
+def test_all_pairs_of_operations_survive_crashes(first: str, report: Report) -> None:
+    judge = Judge()
+    for second in STEPS:
+        queue = _driven((first, second), "full")
+        states = enumerate_states(queue.fs.trace, tear="bytes" if SOAK else "edges")
+        _judge_all(judge, queue, (first, second), states)
+    pairs = judge.states
+    # Triples that begin with the same operation make up the number.
+    planned = TIMES * PAIRS_MIN.get(first, PAIRS_MIN_OTHERS)
+    _judge_samples(judge, "full", (first,), 2, planned, seed=0)
+    report(f"crash states, pairs and triples from {first!r} ({pairs} of pairs): {judge.states}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sync", "first"), list(product(MODES, STEPS)))
+def test_pairs_survive_crashes_in_every_sync_mode(
+    sync: SyncMode, first: str, report: Report
+) -> None:
+    judge = Judge(sync=sync)
+    _judge_samples(judge, sync, (first,), 1, TIMES * MODES_MIN, seed=1)
+    report(f"crash states, sync {sync}, pairs from {first!r}: {judge.states}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_triples_survive_crashes_without_syncs(seed: int, report: Report) -> None:
+    judge = Judge(sync="none")
+    _judge_samples(judge, "none", (), 3, TIMES * TRIPLES_MIN, seed=seed)
+    report(f"crash states, sync none, triples, seed {seed}: {judge.states}")
+
+
+def _judge_samples(
+    judge: Judge, sync: SyncMode, first: tuple[str, ...], more: int, planned: int, *, seed: int
+) -> None:
+    """Judge traces that begin with `first` and go on at random, until enough states were new."""
+    draw = random.Random(f"{seed} {sync} {first}")
+    budget = 2_000 if SOAK else 40 * more
+    for _ in range(2_000):
+        if judge.states >= planned:
+            return
+        names = (*first, *draw.choices(list(STEPS), k=more))
+        queue = _driven(names, sync)
+        _judge_all(judge, queue, names, enumerate_states(queue.fs.trace, budget=budget, seed=seed))
+    raise AssertionError(f"only {judge.states} of {planned} states were found")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_recovery_that_crashes_leads_to_the_same_state(seed: int, report: Report) -> None:
+    draw = random.Random(seed)
+    mode: SyncMode = ("full", "none", "none")[seed % 3]
+    judge = Judge(sync=mode)
+    while judge.states < TIMES * RECOVERY_MIN:
+        names = tuple(draw.choices(list(STEPS), k=2))
+        queue = _driven(names, mode)
+        states = list(enumerate_states(queue.fs.trace, budget=60, seed=seed))
+        for state in draw.sample(states, min(6, len(states))):
+            acknowledged, attempted = queue.bounds_of(state.marks)
+            fs = state.file_system()
+            judge.judge(fs, queue.model, acknowledged, attempted)
+            for again in enumerate_states(fs.trace, budget=25, seed=seed):
+                # Once the queue was open, what was found in it is a promise.
+                found = max(acknowledged, bounds(again.marks)[0])
+                try:
+                    judge.judge(again.file_system(), queue.model, found, attempted)
+                except (Violation, TidemillError) as problem:
+                    words = f"{names}: {problem}\n{state.describe()}\n{again.describe()}"
+                    raise AssertionError(words) from problem
+    report(f"crash states, recoveries that crash, sync {mode}, seed {seed}: {judge.states}")
+
+
+@pytest.mark.slow
+def test_making_a_folder_survives_crashes(report: Report) -> None:
+    judge = Judge()
+    queue = DrivenQueue()
+    queue.push([3, 1])
+    queue.fork("a", MAIN)
+    _judge_all(judge, queue, ("make",), enumerate_states(queue.fs.trace))
+    assert judge.states >= CREATION_MIN
+    report(f"crash states, making a folder: {judge.states}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sync", "name"), list(product(("full", "none"), STEPS)))
+def test_a_killed_process_and_then_a_power_cut_lose_nothing(
+    sync: SyncMode, name: str, report: Report
+) -> None:
+    """What a killed process wrote is there for the next one, but not on disk. It must be, names and
+    all, before anything is built on it.
+    """
+    judge = Judge(sync=sync)
+    queue = _driven((name,), sync)
+    trace = queue.fs.trace
+    points = [at for at, one in enumerate(trace.operations, 1) if not isinstance(one, Mark)]
+    for point in points if SOAK else points[-8:]:
+        _kill_then_cut(judge, queue, MemoryFileSystem.replayed(trace, point), point)
+    assert judge.states >= KILLS_MIN
+    report(f"crash states, killed and then cut off, sync {sync}, {name}: {judge.states}")
+
+
+def _kill_then_cut(judge: Judge, queue: DrivenQueue, fs: MemoryFileSystem, point: int) -> None:
+    """Open a disk as a kill left it, push, and judge what a power cut leaves from then on."""
+    acknowledged, attempted = queue.bounds_of(fs.trace.operations)
+    second = open_queue(fs, sync="full")
+    count = queue.model.check(contents(second), acknowledged=acknowledged, attempted=attempted)
+    fs.mark("opened")
+    model = queue.model.resumed(count)
+    pairs = UniqueValues(500_000).pairs([0, 300])
+    model.push(pairs)
+    second.push(pairs)
+    fs.mark("pushed")
+    states = [one for one in enumerate_states(fs.trace, budget=10) if one.point > point]
+    for state in states if SOAK else random.Random(point).sample(states, min(12, len(states))):
+        seen = {mark.label for mark in state.marks}
+        try:
+            if "opened" in seen:
+                judge.judge(state.file_system(), model, 1 if "pushed" in seen else 0, 1)
+            else:
+                judge.judge(state.file_system(), queue.model, acknowledged, attempted)
+        except (Violation, TidemillError) as problem:
+            words = f"killed after {point} operations: {problem}\n{state.describe()}"
+            raise AssertionError(words) from problem
