@@ -92,6 +92,25 @@ class PrefixModel:
         # What a reader sees of each state, for comparing quickly.
         self._seen: list[dict[str, list[Pair]]] = [{main: []}]
 
+    @classmethod
+    def holding(cls, contents: Recovered, main: str = MAIN) -> PrefixModel:
+        """A model that starts with what a queue holds already."""
+        model = cls(main)
+        # What several forks hold is the same item, with one arrival number.
+        arrivals: dict[Pair, int] = {}
+        for pairs in contents.values():
+            for pair in pairs:
+                arrivals.setdefault(pair, len(arrivals) + 1)
+        model._arrivals = len(arrivals)
+        model._states = [
+            {
+                fork: tuple(Item(key, arrivals[key, value], value) for key, value in pairs)
+                for fork, pairs in contents.items()
+            }
+        ]
+        model._seen = [{fork: list(pairs) for fork, pairs in contents.items()}]
+        return model
+
     @property
     def attempted(self) -> int:
         return len(self.words)

@@ -166,8 +166,16 @@ def digest(image: Image) -> bytes:
 class DrivenQueue:
     """Operations on a queue, each noted in the model and marked in the trace."""
 
-    def __init__(self, image: Image | None = None, *, sync: SyncMode = "full") -> None:
+    def __init__(
+        self,
+        image: Image | None = None,
+        *,
+        sync: SyncMode = "full",
+        # What the queue gets to see of the disk, if not all of it works.
+        through: Callable[[MemoryFileSystem], FileSystem] | None = None,
+    ) -> None:
         self.fs = MemoryFileSystem(image)
+        self.disk: FileSystem = self.fs if through is None else through(self.fs)
         self.fs.mark(ATTEMPTED, 0, promise=False)
         self.model = PrefixModel()
         self.sync_mode = sync
@@ -175,7 +183,21 @@ class DrivenQueue:
         self._large = UniqueValues(1_000_000, length=5_000)
         # How many operations every crash leaves, because they came before the trace.
         self.base = 0
-        self.queue = open_queue(self.fs, sync=sync)
+        self.queue = open_queue(self.disk, sync=sync)
+
+    @classmethod
+    def resumed(cls, fs: MemoryFileSystem, disk: FileSystem) -> DrivenQueue:
+        """Go on with what a healthy disk holds, through one that may fail."""
+        healthy = MemoryFileSystem(fs.image())
+        found = contents(open_queue(healthy))
+        driven = cls.__new__(cls)
+        driven.fs, driven.disk, driven.sync_mode = fs, disk, "full"
+        driven.model = PrefixModel.holding(found)
+        driven._values = UniqueValues(10_000)
+        driven._large = UniqueValues(2_000_000, length=5_000)
+        driven.base = 0
+        driven.queue = open_queue(disk)
+        return driven
 
     @property
     def _syncs_pushes(self) -> bool:
@@ -255,7 +277,7 @@ class DrivenQueue:
     def reopen(self) -> None:
         def work() -> None:
             self.queue.close()
-            self.queue = open_queue(self.fs, sync=self.sync_mode)
+            self.queue = open_queue(self.disk, sync=self.sync_mode)
 
         self._do(self.model.nothing("close and open"), work, True)
 
@@ -264,7 +286,7 @@ class DrivenQueue:
 
         def work() -> None:
             self.fs.die()
-            self.queue = open_queue(self.fs, sync=self.sync_mode)
+            self.queue = open_queue(self.disk, sync=self.sync_mode)
 
         self._do(self.model.nothing("kill and open"), work, True)
 

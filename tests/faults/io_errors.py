@@ -69,6 +69,11 @@ class FailingFileSystem:
         self._partial_bytes = partial_bytes
         self._kinds = kinds
         self._guard = Lock()
+        self._next_kind: str | None = None
+
+    def fail_next(self, kind: str) -> None:
+        """Fail the next call of a kind, whatever its number."""
+        self._next_kind = kind
 
     def heal(self) -> None:
         """Fail no more calls."""
@@ -119,6 +124,8 @@ class FailingFileSystem:
             self.calls += 1
             self.log.append(f"{kind} {path}")
             fails = self.calls == self._fail_at or (self.fired > 0 and self._sticks(kind))
+            if kind == self._next_kind:
+                fails, self._next_kind = True, None
             if fails:
                 self.fired += 1
                 self.fired_kind = self.fired_kind or kind

@@ -7,12 +7,15 @@ each record, so that what an earlier owner left behind can be told from what the
 from __future__ import annotations
 
 import json
+import logging
 import os
 import weakref
 from pathlib import Path
 
 from tidemill.errors import Locked
 from tidemill.files.filesystem import File, FileSystem
+
+logger = logging.getLogger(__name__)
 
 NAME = "lock"
 _EPOCH_MAX = 2**62
@@ -54,7 +57,11 @@ class OwnerLock:
 
     def release(self) -> None:
         _held.discard(self)
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            # The lock goes with the handle, and a close that fails has closed all the same.
+            logger.warning("the lock was not closed well: %s", error)
 
 
 def _forget_inherited() -> None:

@@ -14,6 +14,7 @@ from tidemill.files.frame_table import ENTRY, Entries, FrameTable
 from tidemill.files.open_files import PooledFile
 from tidemill.files.record import split_place
 from tidemill.files.scan import Damage, entry_of, scan
+from tidemill.files.storage import storage_errors
 from tidemill.files.summary import Summary
 
 logger = logging.getLogger(__name__)
@@ -146,7 +147,8 @@ class Segment:
             return summaries.unpack_entries(data, summary.frames, summary.entries_check)
         except (Corrupt, OSError) as error:
             logger.warning("summary of %s is of no use and is made again: %s", self.path, error)
-            return self._read_again(summary)
+            with storage_errors("reading", self.path):
+                return self._read_again(summary)
 
     def _read_again(self, summary: Summary) -> Entries:
         """The entries from the segment itself; without a summary, the next round of upkeep writes a

@@ -1,0 +1,201 @@
+"""A real process on a real disk, killed at any time: what it was told is true afterwards.
+
+The child says on a pipe what it attempts and what it was told; it is killed after so many lines, or
+after a random time, or by strace at a given system call. Then the queue is opened here and judged
+by items. Each folder goes through several lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.faults.checker import MAIN, Pair
+from tests.faults.history import History
+from tests.faults.killed_child import FORK, open_queue
+from tidemill.files.consuming_end import ConsumingEnd
+
+Report: TypeAlias = Callable[[str], None]
+
+SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
+ROOT = Path(__file__).resolve().parents[2]
+LIVES = 10
+FOLDERS = 500 if SOAK else 11
+
+
+class _Folder:
+    """A folder, and what all the children that worked on it were told."""
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.path = path
+        self.draw = random.Random(seed)
+        self.history = History(forks=(MAIN, FORK))
+        self.value = 0
+        self.kills = 0
+
+    def live(self, *, prefix: Sequence[str] = (), sync: str = "full") -> None:
+        """Start a child, let it work, and kill it."""
+        reading, writing = os.pipe()
+        seed = self.draw.randrange(1 << 30)
+        command = [sys.executable, "-m", "tests.faults.killed_child", str(self.path)]
+        command += [str(self.value), str(seed), sync, str(writing)]
+        paths = [str(ROOT), *sys.path]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        child = subprocess.Popen(
+            [*prefix, *command],
+            cwd=ROOT,
+            env=environment,
+            pass_fds=[writing],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        os.close(writing)
+        try:
+            text = self._watch(child, reading, kills=not prefix)
+        finally:
+            os.close(reading)
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        assert child.stderr is not None
+        said = child.stderr.read().decode()
+        child.stderr.close()
+        assert child.returncode == -signal.SIGKILL, (child.returncode, said)
+        self.kills += 1
+        self._learn(text)
+
+    def _watch(self, child: subprocess.Popen[bytes], reading: int, *, kills: bool) -> bytes:
+        """Read what the child says until it is dead; kill it when its time has come."""
+        lines_max = self.draw.choice([1, 2, 7, 30, 31, 60]) if self.draw.random() < 0.6 else None
+        deadline = time.monotonic() + (30 if lines_max else self.draw.uniform(0.02, 0.3))
+        is_open = lines_max is not None
+        parts: list[bytes] = []
+        while True:
+            left_s = max(deadline - time.monotonic(), 0) if is_open and kills else 30
+            ready, _, _ = select.select([reading], [], [], left_s)
+            if not ready and left_s == 30:
+                raise AssertionError("the child says nothing and does not die")
+            data = os.read(reading, 1 << 16) if ready else b""
+            if ready and not data:
+                return b"".join(parts)
+            parts.append(data)
+            if not is_open and b"opened" in data:
+                # A random time counts from here, or it would mostly fall into the imports.
+                is_open = True
+                deadline = time.monotonic() + self.draw.uniform(0, 0.15)
+            lines = sum(part.count(b"\n") for part in parts)
+            is_due = lines >= lines_max if lines_max else time.monotonic() >= deadline
+            if kills and is_open and is_due:
+                child.kill()
+            assert lines < 100_000, "the child was not killed"
+
+    def _learn(self, text: bytes) -> None:
+        """Put what a child said into the history."""
+        push = pop = -1
+        for line in text.split(b"\n")[:-1]:
+            match json.loads(line):
+                case ["push", pairs]:
+                    push = self.history.push_attempted(_pairs(pairs))
+                    self.value += len(pairs)
+                case ["pushed"]:
+                    self.history.push_acknowledged(push)
+                case ["pop", fork, count]:
+                    pop = self.history.pop_attempted(count, fork)
+                case ["popped", pairs]:
+                    self.history.pop_acknowledged(pop, _pairs(pairs))
+        # The last line may have been lost together with the attempt it told of.
+        self.value += 100
+
+    def check(self) -> None:
+        """Open what is left, and hold it against the history; what then is there is settled."""
+        with open_queue(str(self.path)) as queue:
+            ends: dict[str, ConsumingEnd] = {MAIN: queue, FORK: queue.fork(FORK)}
+            found = {name: end.peek(-1).rows() for name, end in ends.items()}
+            for name, end in ends.items():
+                assert len(end) == len(found[name])
+        self.history.check(found)
+        self._settle(found)
+
+    def _settle(self, found: dict[str, list[Pair]]) -> None:
+        """What was under way is decided now, and must not change any more."""
+        history = self.history
+        if history.pushes and history.pushes[-1].acknowledged is None:
+            there = {pair for pairs in found.values() for pair in pairs}
+            if there.intersection(history.pushes[-1].pairs):
+                history.push_acknowledged(len(history.pushes) - 1)
+            else:
+                history.pushes.pop()
+        if history.pops and history.pops[-1].pairs is None:
+            fork = history.pops[-1].fork
+            told = {pair for pop in history.pops if pop.fork == fork for pair in pop.pairs or ()}
+            pushed = [pair for push in history.pushes for pair in push.pairs]
+            gone = [pair for pair in pushed if pair not in told and pair not in set(found[fork])]
+            history.pop_acknowledged(len(history.pops) - 1, sorted(gone))
+
+
+def _pairs(found: list[list[object]]) -> list[Pair]:
+    return [(int(str(key)), str(value).encode()) for key, value in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(FOLDERS))
+def test_a_killed_process_loses_nothing_it_was_told(
+    seed: int, tmp_path: Path, report: Report
+) -> None:
+    folder = _Folder(tmp_path / "queue", seed)
+    for life in range(LIVES):
+        folder.live(sync=("full", "none", "data", "index")[life % 4 if seed % 2 else 0])
+        folder.check()
+    assert folder.kills == LIVES
+    report(f"kills, seed {seed}: {folder.kills}")
+
+
+def test_a_process_killed_once_loses_nothing_it_was_told(tmp_path: Path) -> None:
+    folder = _Folder(tmp_path / "queue", 1_000)
+    folder.live()
+    folder.check()
+    assert folder.kills == 1
+
+
+CALLS = {
+    "mkdir": [1, 2],
+    "rename": [1],
+    "pwritev2": [1, 2, 3, 4, 7, 40],
+    "fdatasync": [1, 2, 5, 30],
+    "fsync": [2, 4, 6, 8],
+    "unlink": [1, 2, 3],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", CALLS)
+def test_a_process_killed_at_a_system_call_loses_nothing_it_was_told(
+    call: str, tmp_path: Path, report: Report
+) -> None:
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed")
+    trial = subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True)
+    if trial.returncode:
+        pytest.skip("strace may not trace here")
+    for number in CALLS[call]:
+        folder = _Folder(tmp_path / f"queue-{number}", number)
+        inject = f"inject={call}:signal=KILL:when={number}"
+        folder.live(prefix=[strace, "-f", "-qq", "-o", os.devnull, "-e", inject])
+        folder.check()
+        folder.live()
+        folder.check()
+        assert folder.kills == 2
+    report(f"kills at {call}: {len(CALLS[call])}")
