@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -298,6 +299,26 @@ def _is_segment(path: str) -> bool:
     return path.endswith(".segment")
 
 
+def _misplaced_records(store: Store) -> Iterator[Damage]:
+    """Every record written over every other of its length, as a misdirected write leaves it."""
+    for path, records in store.records.items():
+        inode = store.image.files()[path]
+        content = store.image.contents[inode]
+        whole = content.whole()
+        spans = [
+            slice(start, start + found.envelope.total_bytes)
+            for found in records
+            for start in (split_place(found.envelope.place)[1],)
+        ]
+        for source, target in permutations(spans, 2):
+            if source.stop - source.start == target.stop - target.start:
+                data = bytearray(whole)
+                data[target] = whole[source]
+                damaged = Content(bytes(data).rstrip(b"\0"), content.size)
+                words = f"{path}: the record at {source.start} also at {target.start}"
+                yield Damage(path, target.start, words, store.image.replaced(inode, damaged))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
 def test_lost_and_misplaced_blocks_are_noticed(closed: bool, report: Report) -> None:
@@ -309,6 +330,7 @@ def test_lost_and_misplaced_blocks_are_noticed(closed: bool, report: Report) -> 
         wiped_blocks(store.image, block=64, chosen=_is_segment),
         wiped_blocks(store.image, block=512, chosen=_is_segment),
         swapped_blocks(store.image, block=64 if SOAK else 256, chosen=_is_segment),
+        _misplaced_records(store),
     ):
         for damage in damages:
             _abort(store, damage)
