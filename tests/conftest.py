@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -16,7 +17,9 @@ settings.register_profile("soak", parent=settings.get_profile("test"), max_examp
 settings.load_profile("soak" if os.environ.get("TIDEMILL_SOAK") == "1" else "test")
 
 _REPORT = "report"
+_TALLY = "tally"
 _lines = pytest.StashKey[list[str]]()
+_sums = pytest.StashKey[Counter[str]]()
 
 
 @pytest.fixture
@@ -32,29 +35,45 @@ def report(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return add
 
 
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Callable[[str, int], None]:
+    """Call it with a name and a number; the summary of the run has the sum for each name."""
+
+    def add(name: str, number: int) -> None:
+        request.node.user_properties.append((_TALLY, f"{number} {name}"))
+
+    return add
+
+
 class _Lines:
     """Collects the lines where the summary is printed: in the one process that sees all results."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._lines = config.stash[_lines]
+        self._sums = config.stash[_sums]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # The last phase of a test carries all of its properties, each of the earlier ones a part.
         if report.when == "teardown":
-            self._lines.extend(
-                str(line) for name, line in report.user_properties if name == _REPORT
-            )
+            for kind, line in report.user_properties:
+                if kind == _REPORT:
+                    self._lines.append(str(line))
+                elif kind == _TALLY:
+                    number, _, name = str(line).partition(" ")
+                    self._sums[name] += int(number)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_lines] = []
+    config.stash[_sums] = Counter()
     config.pluginmanager.register(_Lines(config), "tidemill-report-lines")
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    lines = config.stash[_lines]
+    sums = config.stash[_sums].items()
+    lines = config.stash[_lines] + [f"{name}: {number:,}" for name, number in sums]
     if lines:
         terminalreporter.section("what the tests covered")
         for line in sorted(lines):

@@ -119,7 +119,7 @@ class Judge:
 
     def is_new(self, image: Image, *promised: object) -> bool:
         """Whether this disk, with what had been promised by then, was never judged before."""
-        key = digest(image) + repr(promised).encode()
+        key = xxhash.xxh3_128_digest(digest(image) + repr(promised).encode())
         if key in self._crashed:
             return False
         self._crashed.add(key)

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Literal, TypeVar
 
 import pyarrow as pa
@@ -68,7 +68,7 @@ class FailingFileSystem:
         self._sticky = sticky
         self._partial_bytes = partial_bytes
         self._kinds = kinds
-        self._guard = Lock()
+        self._guard = RLock()
         self._next_kind: str | None = None
 
     def fail_next(self, kind: str) -> None:

@@ -14,7 +14,7 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 
 import pyarrow as pa
 
@@ -171,8 +171,9 @@ class MemoryFileSystem:
     def __init__(self, image: Image | None = None) -> None:
         image = Image() if image is None else image
         self.trace = Trace(image)
-        # Guards names, contents and trace together; the files use it too.
-        self.guard = Lock()
+        # Guards names, contents and trace together; the files use it too. Reentrant, because a
+        # handle may close when it is collected, in the middle of another call.
+        self.guard = RLock()
         self.handles: set[MemoryFile] = set()
         self._folders = {number: dict(entries) for number, entries in image.folders.items()}
         self._files = {

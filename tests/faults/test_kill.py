@@ -27,7 +27,7 @@ from tests.faults.history import History
 from tests.faults.killed_child import FORK, open_queue
 from tidemill.files.consuming_end import ConsumingEnd
 
-Report: TypeAlias = Callable[[str], None]
+Tally: TypeAlias = Callable[[str, int], None]
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,14 +152,14 @@ def _pairs(found: list[list[object]]) -> list[Pair]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(FOLDERS))
 def test_a_killed_process_loses_nothing_it_was_told(
-    seed: int, tmp_path: Path, report: Report
+    seed: int, tmp_path: Path, tally: Tally
 ) -> None:
     folder = _Folder(tmp_path / "queue", seed)
     for life in range(LIVES):
         folder.live(sync=("full", "none", "data", "index")[life % 4 if seed % 2 else 0])
         folder.check()
     assert folder.kills == LIVES
-    report(f"kills, seed {seed}: {folder.kills}")
+    tally("processes killed", folder.kills)
 
 
 def test_a_process_killed_once_loses_nothing_it_was_told(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ CALLS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_a_process_killed_at_a_system_call_loses_nothing_it_was_told(
-    call: str, tmp_path: Path, report: Report
+    call: str, tmp_path: Path, tally: Tally
 ) -> None:
     strace = shutil.which("strace")
     if strace is None:
@@ -198,4 +198,4 @@ def test_a_process_killed_at_a_system_call_loses_nothing_it_was_told(
         folder.live()
         folder.check()
         assert folder.kills == 2
-    report(f"kills at {call}: {len(CALLS[call])}")
+    tally("processes killed at a system call", len(CALLS[call]))

@@ -31,7 +31,7 @@ from tidemill.errors import Corrupt, TidemillError
 from tidemill.files.record import Kind, split_place
 from tidemill.files.scan import Found, scan
 
-Report: TypeAlias = Callable[[str], None]
+Tally: TypeAlias = Callable[[str, int], None]
 Contents: TypeAlias = dict[str, list[Pair]]
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
@@ -141,7 +141,7 @@ def _abort(store: Store, damage: Damage) -> bool:
     ("closed", "name"),
     [(closed, name) for closed in (False, True) for name in _files(closed=closed)],
 )
-def test_no_flipped_bit_goes_unnoticed(closed: bool, name: str, report: Report) -> None:
+def test_no_flipped_bit_goes_unnoticed(closed: bool, name: str, tally: Tally) -> None:
     store = _store(closed=closed)
     same = noticed = 0
     draw = random.Random(name)
@@ -154,11 +154,11 @@ def test_no_flipped_bit_goes_unnoticed(closed: bool, name: str, report: Report) 
             noticed += 1
     if name.endswith(DERIVED):
         assert not noticed
-    state = "closed" if closed else "crashed"
-    report(f"bit flips, {state}, {name}: {same} harmless, {noticed} noticed")
+    tally("bit flips that harm nothing", same)
+    tally("bit flips that are noticed", noticed)
 
 
-def test_a_sample_of_flipped_bits_is_noticed(report: Report) -> None:
+def test_a_sample_of_flipped_bits_is_noticed() -> None:
     store = _store(closed=False)
     damages = list(flipped_bits(store.image, tail_bytes=8))
     for damage in random.Random(1).sample(damages, 300):
@@ -214,7 +214,7 @@ def _continue(store: Store, damage: Damage) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _files(closed=False))
-def test_a_flipped_bit_costs_its_own_record_only(name: str, report: Report) -> None:
+def test_a_flipped_bit_costs_its_own_record_only(name: str, tally: Tally) -> None:
     store = _store(closed=False)
     count = 0
     flips = flipped_bits(store.image, chosen=lambda path: path.endswith(f"/{name}"))
@@ -227,7 +227,7 @@ def test_a_flipped_bit_costs_its_own_record_only(name: str, report: Report) -> N
             count += 1
         if number % 8 == 7:
             chosen = draw.randrange(8)
-    report(f"bit flips, {name}, continue: {count}")
+    tally("bit flips that cost their own record only", count)
 
 
 def _derived(path: str) -> bool:
@@ -261,7 +261,7 @@ def _deletions(image: Image) -> Iterator[Damage]:
 
 
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
-def test_derived_files_may_be_damaged_at_will(closed: bool, report: Report) -> None:
+def test_derived_files_may_be_damaged_at_will(closed: bool, tally: Tally) -> None:
     store = _store(closed=closed)
     count = 0
     for damages in (
@@ -274,7 +274,7 @@ def test_derived_files_may_be_damaged_at_will(closed: bool, report: Report) -> N
         for damage in damages:
             assert _abort(store, damage), damage.words
             count += 1
-    report(f"damage to derived files, closed {closed}: {count}")
+    tally("damages to derived files", count)
 
 
 def test_a_summary_that_goes_while_the_queue_is_open_is_made_again() -> None:
@@ -321,7 +321,7 @@ def _misplaced_records(store: Store) -> Iterator[Damage]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
-def test_lost_and_misplaced_blocks_are_noticed(closed: bool, report: Report) -> None:
+def test_lost_and_misplaced_blocks_are_noticed(closed: bool, tally: Tally) -> None:
     store = _store(closed=closed)
     count = 0
     step = 1 if SOAK else 16
@@ -335,7 +335,7 @@ def test_lost_and_misplaced_blocks_are_noticed(closed: bool, report: Report) -> 
         for damage in damages:
             _abort(store, damage)
             count += 1
-    report(f"lost and misplaced blocks, closed {closed}: {count}")
+    tally("blocks and records lost or misplaced", count)
 
 
 def test_damage_without_a_spine_is_no_torn_tail() -> None:

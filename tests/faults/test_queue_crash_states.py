@@ -29,7 +29,7 @@ from tidemill.files import carry, maintenance
 from tidemill.files.folder import SyncMode
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
-Report: TypeAlias = Callable[[str], None]
+Tally: TypeAlias = Callable[[str, int], None]
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 
@@ -69,7 +69,7 @@ STEPS: dict[str, Step] = {
 }
 
 # How many distinct states each test judges at least; together they are the plan.
-TIMES = 20 if SOAK else 1
+TIMES = 21 if SOAK else 1
 PAIRS_MIN = {"drain": 4_500, "kill": 3_300, "reopen": 4_000, "roll": 4_000}
 PAIRS_MIN_OTHERS = 1_930
 MODES_MIN = 50
@@ -124,6 +124,11 @@ def _driven(names: tuple[str, ...], sync: SyncMode) -> DrivenQueue:
     return queue
 
 
+def _count(tally: Tally, what: str, judge: Judge) -> None:
+    tally(f"crash states, {what}", judge.states)
+    tally("crash states in all", judge.states)
+
+
 def _judge_all(
     judge: Judge, queue: DrivenQueue, names: tuple[str, ...], states: Iterator[CrashState]
 ) -> None:
@@ -148,45 +153,42 @@ def test_the_plan_is_at_least_fifty_thousand_states() -> None:
     assert planned >= (1_000_000 if SOAK else 50_000), planned
 
 
-def test_single_operations_survive_crashes(report: Report) -> None:
+def test_single_operations_survive_crashes(tally: Tally) -> None:
     judge = Judge()
     for name in list(STEPS)[::2]:
         queue = _driven((name,), "full")
         _judge_all(judge, queue, (name,), enumerate_states(queue.fs.trace, budget=10))
-    report(f"crash states, a quick sample: {judge.states}")
+    _count(tally, "a quick sample", judge)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", STEPS)
-def test_all_pairs_of_operations_survive_crashes(first: str, report: Report) -> None:
+def test_all_pairs_of_operations_survive_crashes(first: str, tally: Tally) -> None:
     judge = Judge()
     for second in STEPS:
         queue = _driven((first, second), "full")
         states = enumerate_states(queue.fs.trace, tear="bytes" if SOAK else "edges")
         _judge_all(judge, queue, (first, second), states)
-    pairs = judge.states
     # Triples that begin with the same operation make up the number.
     planned = TIMES * PAIRS_MIN.get(first, PAIRS_MIN_OTHERS)
     _judge_samples(judge, "full", (first,), 2, planned, seed=0)
-    report(f"crash states, pairs and triples from {first!r} ({pairs} of pairs): {judge.states}")
+    _count(tally, "pairs and triples", judge)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sync", "first"), list(product(MODES, STEPS)))
-def test_pairs_survive_crashes_in_every_sync_mode(
-    sync: SyncMode, first: str, report: Report
-) -> None:
+def test_pairs_survive_crashes_in_every_sync_mode(sync: SyncMode, first: str, tally: Tally) -> None:
     judge = Judge(sync=sync)
     _judge_samples(judge, sync, (first,), 1, TIMES * MODES_MIN, seed=1)
-    report(f"crash states, sync {sync}, pairs from {first!r}: {judge.states}")
+    _count(tally, f"pairs, sync {sync}", judge)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_triples_survive_crashes_without_syncs(seed: int, report: Report) -> None:
+def test_triples_survive_crashes_without_syncs(seed: int, tally: Tally) -> None:
     judge = Judge(sync="none")
     _judge_samples(judge, "none", (), 3, TIMES * TRIPLES_MIN, seed=seed)
-    report(f"crash states, sync none, triples, seed {seed}: {judge.states}")
+    _count(tally, "triples, sync none", judge)
 
 
 def _judge_samples(
@@ -206,7 +208,7 @@ def _judge_samples(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_recovery_that_crashes_leads_to_the_same_state(seed: int, report: Report) -> None:
+def test_a_recovery_that_crashes_leads_to_the_same_state(seed: int, tally: Tally) -> None:
     draw = random.Random(seed)
     mode: SyncMode = ("full", "none", "none")[seed % 3]
     judge = Judge(sync=mode)
@@ -226,24 +228,24 @@ def test_a_recovery_that_crashes_leads_to_the_same_state(seed: int, report: Repo
                 except (Violation, TidemillError) as problem:
                     words = f"{names}: {problem}\n{state.describe()}\n{again.describe()}"
                     raise AssertionError(words) from problem
-    report(f"crash states, recoveries that crash, sync {mode}, seed {seed}: {judge.states}")
+    _count(tally, "recoveries that crash", judge)
 
 
 @pytest.mark.slow
-def test_making_a_folder_survives_crashes(report: Report) -> None:
+def test_making_a_folder_survives_crashes(tally: Tally) -> None:
     judge = Judge()
     queue = DrivenQueue()
     queue.push([3, 1])
     queue.fork("a", MAIN)
     _judge_all(judge, queue, ("make",), enumerate_states(queue.fs.trace))
     assert judge.states >= CREATION_MIN
-    report(f"crash states, making a folder: {judge.states}")
+    _count(tally, "making a folder", judge)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sync", "name"), list(product(("full", "none"), STEPS)))
 def test_a_killed_process_and_then_a_power_cut_lose_nothing(
-    sync: SyncMode, name: str, report: Report
+    sync: SyncMode, name: str, tally: Tally
 ) -> None:
     """What a killed process wrote is there for the next one, but not on disk. It must be, names and
     all, before anything is built on it.
@@ -255,7 +257,7 @@ def test_a_killed_process_and_then_a_power_cut_lose_nothing(
     for point in points if SOAK else points[-8:]:
         _kill_then_cut(judge, queue, MemoryFileSystem.replayed(trace, point), point)
     assert judge.states >= KILLS_MIN
-    report(f"crash states, killed and then cut off, sync {sync}, {name}: {judge.states}")
+    _count(tally, "killed, then cut off", judge)
 
 
 def _kill_then_cut(judge: Judge, queue: DrivenQueue, fs: MemoryFileSystem, point: int) -> None:

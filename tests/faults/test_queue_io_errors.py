@@ -26,7 +26,7 @@ from tests.faults.trace import Image
 from tidemill.errors import DiskFull, StorageFailed, TidemillError
 from tidemill.files import carry, maintenance
 
-Report: TypeAlias = Callable[[str], None]
+Tally: TypeAlias = Callable[[str, int], None]
 
 STEPS: list[Callable[[DrivenQueue], None]] = [
     lambda queue: queue.push([7]),
@@ -203,18 +203,17 @@ KINDS: list[tuple[Stickiness, int]] = [
 @pytest.mark.parametrize(("sticky", "partial_bytes"), KINDS)
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_an_error_at_any_call_loses_nothing(
-    error: int, sticky: Stickiness, partial_bytes: int, report: Report
+    error: int, sticky: Stickiness, partial_bytes: int, tally: Tally
 ) -> None:
     runs, usable = _fail_everywhere(error, sticky, partial_bytes)
     if error == errno.ENOSPC and sticky == "once":
         assert usable > runs // 20
-    name = errno.errorcode[error]
-    report(f"I/O errors, {name}, {sticky}, {partial_bytes} bytes written: {runs} calls failed")
+    tally(f"calls that failed with {errno.errorcode[error]}", runs)
 
 
-def test_an_error_at_some_calls_loses_nothing(report: Report) -> None:
+def test_an_error_at_some_calls_loses_nothing(tally: Tally) -> None:
     runs, _ = _fail_everywhere(errno.EIO, "once", 0, every=9)
-    report(f"I/O errors, a quick sample: {runs} calls failed")
+    tally("calls that failed, a quick sample", runs)
 
 
 def test_a_failed_sync_poisons_the_handle_and_is_never_tried_again() -> None:
