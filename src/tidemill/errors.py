@@ -15,12 +15,13 @@
     │   ├── Locked                   another process owns the folder
     │   ├── NotAQueue                the folder holds something else
     │   ├── UnknownFormat            written by a newer or foreign version
+    │   ├── OldFormat                written by an older version: `tidemill upgrade`
     │   ├── QueueFull                `bytes_max` is reached
     │   ├── DiskFull
     │   ├── NoAccess                 read-only or forbidden
     │   ├── StorageFailed            the disk reported an error; the handle is poisoned
     │   └── MissingExtra             an optional dependency is not installed
-    ├── Corrupt                  stored bytes are damaged: see `path` and `offset`, run the doctor
+    ├── Corrupt                  stored bytes are damaged: `path`, `offset`; `tidemill doctor`
     └── Bug                      us: please report it
 
 Messages say what happened, to what, and what to do. Exceptions of drivers and of the operating
@@ -94,6 +95,10 @@ class NotAQueue(SurroundingsError):
 
 class UnknownFormat(SurroundingsError):
     """The folder, frame or record was written by a newer or foreign version."""
+
+
+class OldFormat(SurroundingsError):
+    """The folder was written by an older version; `tidemill upgrade` brings it up to date."""
 
 
 class QueueFull(SurroundingsError):

@@ -155,5 +155,5 @@ def test_the_settings_are_there_before_the_first_item_can_be(tmp_path: Path) -> 
     function: BucketFunction = tm.Shift(5)
     with tm.PriorityQueue(tmp_path, bucket=function):
         document = json.loads((tmp_path / "settings.json").read_bytes())
-    assert (document["format"], document["kind"]) == (1, "priority-queue")
+    assert (document["format"], document["kind"]) == (2, "priority-queue")
     assert document["bucket"] == "shift:5"

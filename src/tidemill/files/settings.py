@@ -2,6 +2,10 @@
 
 One small JSON file, replaced as a whole: written under another name, synced, renamed, and the
 folder synced. A new schema version is therefore there for good before the first frame that uses it.
+
+    format 1   settings, lock, journal, quarantine
+    format 2   also what readers beside the owner need: segments wait for them. A release that knew
+               format 1 alone would delete under them, and so has to refuse the folder
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ from typing import Any
 import xxhash
 
 from tidemill.batch import SchemaVersions
-from tidemill.errors import Corrupt, NotAQueue, UnknownFormat
+from tidemill.errors import Corrupt, NotAQueue, OldFormat, UnknownFormat
 from tidemill.files.filesystem import FileSystem
 from tidemill.limits import INT64_MAX, SEGMENT_BYTES_MIN
 
 NAME = "settings.json"
 _DRAFT = "settings.json.new"
-FORMAT = 1
+FORMAT = 2
+FORMATS_OLD = (1,)  # that `upgrade` knows how to bring up to date
 KIND = "priority-queue"
 _BYTES_MAX = 64 * 1024 * 1024
 
@@ -32,6 +37,7 @@ class Settings:
     bucket: str  # the description of the bucket function
     versions: SchemaVersions
     segment_bytes: int
+    format: int = FORMAT  # as it was read; what is written is always the newest
 
     def with_versions(self, versions: SchemaVersions) -> Settings:
         return replace(self, versions=versions)
@@ -58,8 +64,8 @@ def write_settings(fs: FileSystem, folder: Path, settings: Settings) -> None:
     fs.sync_folder(folder)
 
 
-def read_settings(fs: FileSystem, folder: Path) -> Settings | None:
-    """The settings, or None if there are none."""
+def read_settings(fs: FileSystem, folder: Path, *, accept_old: bool = False) -> Settings | None:
+    """The settings, or None if there are none; of older formats only if told to accept them."""
     path = folder / NAME
     if NAME not in fs.list_folder(folder):
         return None
@@ -72,9 +78,15 @@ def read_settings(fs: FileSystem, folder: Path) -> Settings | None:
     finally:
         file.close()
     try:
-        return _parse(data, folder)
+        settings = _parse(data, folder)
     except Corrupt as damage:
         raise Corrupt(damage.reason, path=path, offset=0) from damage
+    if settings.format != FORMAT and not accept_old:
+        raise OldFormat(
+            f"{folder} has format version {settings.format}, this release writes {FORMAT}; "
+            f"run `tidemill upgrade {folder}`, which keeps all items"
+        )
+    return settings
 
 
 def _parse(data: bytes, folder: Path) -> Settings:
@@ -85,9 +97,10 @@ def _parse(data: bytes, folder: Path) -> Settings:
         raise Corrupt(f"the settings cannot be read: {error}") from error
     if found != _check(document):
         raise Corrupt("the settings do not match their checksum")
-    if document.get("format") != FORMAT:
+    version = document.get("format")
+    if version not in (*FORMATS_OLD, FORMAT):
         raise UnknownFormat(
-            f"{folder} has format version {document.get('format')}; this release knows {FORMAT}: "
+            f"{folder} has format version {version}; this release knows {FORMAT} and older: "
             "use the release that wrote it, or a newer one"
         )
     if document.get("kind") != KIND:
@@ -97,7 +110,10 @@ def _parse(data: bytes, folder: Path) -> Settings:
         if not SEGMENT_BYTES_MIN <= segment_bytes <= INT64_MAX:
             raise ValueError(f"a segment has no {segment_bytes} bytes")
         return Settings(
-            str(document["bucket"]), SchemaVersions.from_json(document["schemas"]), segment_bytes
+            str(document["bucket"]),
+            SchemaVersions.from_json(document["schemas"]),
+            segment_bytes,
+            format=int(version),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"the settings make no sense: {error}") from error
