@@ -11,6 +11,7 @@ import pytest
 import tidemill as tm
 from tidemill.files import maintenance
 from tidemill.files.maintenance import SegmentFacts, choose_rewrites
+from tidemill.files.operation import Retire
 
 SEGMENT = 32 * 1024
 
@@ -229,6 +230,22 @@ def test_closing_gives_preallocated_disk_back(tmp_path: Path) -> None:
         queue.push([(1, b"a")])
         assert segments_bytes(tmp_path) == 64 * 1024 * 1024
     assert segments_bytes(tmp_path) < 8 * 1024
+
+
+def test_a_segment_begun_while_another_is_retired_does_not_ask_for_it(tmp_path: Path) -> None:
+    """A push of another thread may come between the record that retires a segment and its end."""
+    with queue_at(tmp_path, maintain_in_background=False) as queue:
+        folder = queue._core.folder
+        for key in (1, 2):
+            queue.push([(key, b"")])
+            folder.journal.roll()
+        queue._core.maintenance.stop()
+        queue.pop()
+        folder.commit(Retire([1]))
+        folder.journal.roll()
+        folder.journal.remove([1])
+    with queue_at(tmp_path) as queue:
+        assert queue.pop(9).keys.to_pylist() == [2]
 
 
 def facts(

@@ -347,6 +347,8 @@ class Folder:
             self.index.add(entry)
         match operation:
             case Retire():
+                # Before anyone can roll: a new segment must not ask for those that go.
+                self.journal.retired.update(operation.segments)
                 for number in operation.segments:
                     self.index.drop_segment(self.journal.segments[number])
                 if operation.frames or operation.live:

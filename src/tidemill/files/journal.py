@@ -53,6 +53,7 @@ class Journal:
         self.segment_bytes = segment_bytes
         self.segments: dict[int, Segment] = {}
         self.active: Segment  # the last of them, there once the journal was created or adopted
+        self.retired: set[int] = set()  # of these, whose end is written, but which are still there
         self.synced = 0
         self.failure: TidemillError | None = None
         self._describe_state = describe_state
@@ -166,6 +167,7 @@ class Journal:
         # All are forgotten before the first is unlinked, which may fail: what opening finds of them
         # then, it removes.
         segments = [self.segments.pop(number) for number in numbers]
+        self.retired.difference_update(numbers)
         with self._sync_lock:
             self._unsynced = [one for one in self._unsynced if one not in segments]
         for segment in segments:
@@ -202,7 +204,8 @@ class Journal:
 
     def _start_segment(self, number: int, needed: int) -> Segment:
         previous_end = self.active.end if self.segments else 0
-        state = self._describe_state(list(self.segments), previous_end)
+        standing = [other for other in self.segments if other not in self.retired]
+        state = self._describe_state(standing, previous_end)
         check = payload_digest(state)
         half = padded(ENVELOPE_BYTES + len(state))
         size = 2 * half
