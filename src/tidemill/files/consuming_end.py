@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
+import pyarrow as pa
+
 from tidemill.batch import Batch
 from tidemill.errors import Closed, ForkRemoved, InvalidInput, InvalidKey, ReadInProgress
 from tidemill.files.count import count_covered
@@ -14,6 +16,7 @@ from tidemill.files.cursor import Cursor, Selection
 from tidemill.files.cut import Cut, cover_all
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.operation import Consume, MakeFork, PreparedFrame, Push
+from tidemill.files.snapshot import Scan, Snapshot, key_bounds
 from tidemill.limits import FORKS_MAX, INT64_MAX, INT64_MIN
 from tidemill.names import check_name, check_unique
 
@@ -65,6 +68,34 @@ class ConsumingEnd:
         >>> queue.close()
         """
         return self._waiting(self._cursor.select, _rows(n), key_max, wait_s).batch
+
+    def scan(
+        self,
+        *,
+        keys: tuple[int | None, int | None] | None = None,  # (lowest, highest), both included
+        columns: list[str] | None = None,  # of seq, key, time and the payload's; None: all
+    ) -> pa.RecordBatchReader:
+        """All items as they stand now, in the order of pops, as Arrow batches; pops nothing.
+
+        What is pushed or popped later does not show. The disk space of what is popped meanwhile
+        comes back when the reader is exhausted, or nobody refers to it any more.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([(3, b"c"), (1, b"a"), (2, b"b")])
+        >>> queue.scan(keys=(2, None), columns=["key", "value"]).read_all().to_pylist()
+        [{'key': 2, 'value': b'b'}, {'key': 3, 'value': b'c'}]
+        >>> len(queue)
+        3
+        >>> queue.close()
+        """
+        low, high = (_key(key) for key in key_bounds(keys))
+        if high < low:
+            raise InvalidInput(f"scan goes from the lower key to the higher: {low} to {high}")
+        self._check()
+        core = self._core
+        snapshot = Snapshot(core.view, self._cursor, low, high)
+        return Scan(snapshot, columns, core.handle_damage).reader()
 
     def read(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Read:
         """A transaction: leaving the block normally pops the items, and they stay if it raises.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from tidemill.files.bucket import Custom
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import Cut
-from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entry
+from tidemill.files.view import View
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 
-def count_covered(folder: Folder, cursor: Cursor, cut: Cut) -> int:
+def count_covered(folder: View, cursor: Cursor, cut: Cut) -> int:
     """How many items of the fork the cut covers. The caller holds the cursor's lock."""
-    low, high = _bucket_bounds(folder, cut)
+    low, high = bucket_bounds(folder, cut.low, cut.high)
     with folder.guard:
         buckets = folder.index.buckets(low, high)
     rows = 0
@@ -24,12 +24,12 @@ def count_covered(folder: Folder, cursor: Cursor, cut: Cut) -> int:
     return rows
 
 
-def _bucket_bounds(folder: Folder, cut: Cut) -> tuple[int, int]:
-    """The buckets that hold the keys of a cut."""
+def bucket_bounds(folder: View, low: int, high: int) -> tuple[int, int]:
+    """The buckets that hold the keys from `low` to `high`."""
     if isinstance(folder.bucket, Custom):
         # The user's own function need only be right for keys that were pushed.
         return INT64_MIN, INT64_MAX
-    return folder.bucket.of(cut.low), folder.bucket.of(cut.high)
+    return folder.bucket.of(low), folder.bucket.of(high)
 
 
 def _count(cursor: Cursor, entry: Entry, cut: Cut) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -47,6 +46,7 @@ from tidemill.files.recovery import Recovered, Recovery
 from tidemill.files.settings import Settings, read_settings, write_settings
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
+from tidemill.files.view import View
 from tidemill.limits import BUCKETS_OPEN_MAX, SEGMENT_BYTES
 
 logger = logging.getLogger(__name__)
@@ -79,17 +79,14 @@ class FolderOptions:
         return self.sync in ("index", "full")
 
 
-class Folder:
+class Folder(View):
     """An open folder, owned by this process."""
 
     def __init__(self, fs: FileSystem, clock: Clock, path: Path, options: FolderOptions) -> None:
-        self.fs = fs
-        self.clock = clock
-        self.path = path
+        super().__init__(fs, clock, path)
         self.options = options
-        self.pid = os.getpid()
-        self.is_closed = False
-        self.guard = threading.Condition()
+        self.buckets_open_max = options.buckets_open_max
+        self.tolerates_damage = options.on_corruption == "continue"
         # What can be refused without looking at the folder is refused before anything is made.
         choose(None, options.bucket)
         SchemaVersions([self._given_schema()])
@@ -105,9 +102,10 @@ class Folder:
                 raise
         self.preparation = Preparation(self.settings.versions, self.bucket, clock)
         self.committer = Committer(self._write, self.preparation.together)
-        self.cursors: dict[int, Cursor] = {}
         for fork in self.state.forks:
             self._add_cursor(fork)
+
+    check_open = View.check_alive  # Every commit asks, so that it asks without a detour.
 
     def commit(self, operation: Operation) -> None:
         """Write an operation and apply it."""
@@ -117,16 +115,6 @@ class Folder:
         """Make everything written so far last."""
         # As an operation without records, so that nobody writes while the disk is asked.
         self.commit(Operation(sync=True))
-
-    def check_open(self) -> None:
-        """Raise if this handle may not be used."""
-        if self.is_closed:
-            raise Closed(f"{self.path} was closed; open it again to use it")
-        if os.getpid() != self.pid:
-            raise Closed(
-                f"{self.path} was opened by process {self.pid} before os.fork(); open it anew "
-                "after closing it there"
-            )
 
     @contextmanager
     def all_cursors(self) -> Iterator[list[Cursor]]:
@@ -164,26 +152,6 @@ class Folder:
             finally:
                 self._files.close()
                 self._lock.release()
-
-    @property
-    def payload_schema(self) -> pa.Schema:
-        return self.settings.versions.newest
-
-    def drop_moot_cuts(self) -> None:
-        """Forget the cuts that cover no row of any frame there is. Called under the guard."""
-        bounds = {number: self.index.bounds(number) for number in self.journal.segments}
-        for fork in self.state.forks.values():
-            needed = [
-                any(
-                    number <= cut.place >> 32
-                    and cut.low <= key_max
-                    and key_min <= cut.high
-                    and seq_min <= cut.arrived
-                    for number, (key_min, key_max, seq_min) in bounds.items()
-                )
-                for cut in fork.cuts.all()
-            ]
-            fork.cuts.keep_if(needed)
 
     def _prepare_folder(self) -> None:
         """Make the folder if need be; refuse one that holds something else."""
@@ -242,6 +210,7 @@ class Folder:
             epoch=epoch,
             describe_state=self.state.to_json,
         )
+        self.holds = self.journal.holds
         if recovered is None:
             self._create_journal()
         else:
@@ -265,10 +234,9 @@ class Folder:
             # From now on it is a queue: everything else a queue needs is there by now.
             write_settings(self.fs, self.path, found)
         self.damages = recovered.damages if recovered else []
-        self.reader = FrameReader(
-            self.journal.segments, self.settings.versions, own_from=self.journal.end
-        )
-        self.index = Index(self.journal.segments, self.state)
+        self.segments = self.journal.segments
+        self.reader = FrameReader(self.segments, self.settings.versions, own_from=self.journal.end)
+        self.index = Index(self.segments, self.state)
 
     def _recover(self, *, is_new: bool) -> Recovered | None:
         names = self.fs.list_folder(self.path)
@@ -308,19 +276,6 @@ class Folder:
 
     def _given_schema(self) -> pa.Schema:
         return DEFAULT if self.options.schema is None else self.options.schema
-
-    def _add_cursor(self, fork_id: int) -> Cursor:
-        cursor = Cursor(
-            self.state.forks[fork_id],
-            state=self.state,
-            index=self.index,
-            reader=self.reader,
-            guard=self.guard,
-            buckets_open_max=self.options.buckets_open_max,
-            payload_schema=lambda: self.payload_schema,
-        )
-        self.cursors[fork_id] = cursor
-        return cursor
 
     def _write(self, operations: Sequence[Operation]) -> None:
         """Write and apply a group of operations. One thread at a time."""

@@ -41,7 +41,7 @@ class FrameReader:
         self, segments: dict[int, Segment], versions: SchemaVersions, *, own_from: int
     ) -> None:
         self._segments = segments
-        self._own_from = own_from
+        self.own_from = own_from
         self.versions = versions
 
     def read(self, entry: Entry) -> Run:
@@ -52,7 +52,7 @@ class FrameReader:
         except OSError as error:
             raise typed(error, "reading", segment.path) from error
         try:
-            if entry.place >= self._own_from:
+            if entry.place >= self.own_from:
                 return self._own(entry, payload)
             return self._foreign(entry, payload)
         except Corrupt as damage:

@@ -59,6 +59,10 @@ class Index:
     def __len__(self) -> int:
         return len(self._order)
 
+    def segments(self) -> list[int]:
+        """The numbers of the segments that hold frames."""
+        return sorted(set().union(*self._holders.values()))
+
     def frames(self, bucket: int) -> FrameList:
         """The frames of one bucket."""
         numbers = sorted(self._holders.get(bucket, ()))

@@ -21,6 +21,7 @@ from pathlib import Path
 from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
 from tidemill.files.draft import Draft
 from tidemill.files.filesystem import Buffer, File, FileSystem
+from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded, payload_digest
 from tidemill.files.segment import Segment, segment_path
@@ -56,6 +57,7 @@ class Journal:
         self.retired: set[int] = set()  # of these, whose end is written, but which are still there
         self.synced = 0
         self.failure: TidemillError | None = None
+        self.holds = Holds(self._remove_files)
         self._describe_state = describe_state
         self._allocated = 0  # bytes of the active segment that are really there
         self._spine: File | None = None
@@ -170,14 +172,19 @@ class Journal:
         self.retired.difference_update(numbers)
         with self._sync_lock:
             self._unsynced = [one for one in self._unsynced if one not in segments]
+        self.holds.remove(segments)
+
+    def _remove_files(self, segments: list[Segment]) -> None:
+        """Take away the files of retired segments that nobody reads."""
         for segment in segments:
             with storage_errors("removing", segment.path):
                 segment.file.close()
                 self.fs.unlink(segment.path)
                 self._drop(segment.summary_path)
                 self._drop(segment.spine_path)
-        with storage_errors("syncing", self.folder):
-            self.fs.sync_folder(self.folder)
+        if segments:
+            with storage_errors("syncing", self.folder):
+                self.fs.sync_folder(self.folder)
 
     def close(self, *, clean: bool) -> None:
         """Close the files; a clean close gives preallocated space back."""
@@ -193,6 +200,7 @@ class Journal:
                     if self._spine is not None:
                         # Nothing more will be written that could vouch for the last records.
                         self._spine.sync()
+                self.holds.close()
         finally:
             for segment in self.segments.values():
                 segment.file.close()

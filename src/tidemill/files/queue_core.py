@@ -18,6 +18,7 @@ from tidemill.files.record import ENVELOPE_BYTES, padded, split_place
 from tidemill.files.scan import Damage
 from tidemill.files.segment import segment_path
 from tidemill.files.storage import storage_errors
+from tidemill.files.view import View
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class QueueCore:
         when_full: WhenFull = "refuse",
     ) -> None:
         self.folder = folder
+        self.view: View = folder
         self.maintenance = maintenance
         self.forks_lock = threading.Lock()  # one fork is made or removed at a time
         self._bytes_max = bytes_max

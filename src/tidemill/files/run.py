@@ -142,6 +142,21 @@ class Run:
             seqs=None if self._seqs is None else self._seqs[start:stop],
         )
 
+    def projected(self, names: list[str]) -> Run:
+        """The same rows with these columns of the payload alone."""
+        first = 1 if self.first_seq is not None else 3
+        run = Run(
+            self.body.select([*self.body.schema.names[:first], *names]),
+            self.first_seq,
+            self.time_us,
+            seq_max=self.seq_max,
+            keys=self._keys,
+            seqs=self._seqs,
+            last=self._last,
+        )
+        run.position = self.position
+        return run
+
     def filtered(self, mask: NDArray[np.bool_]) -> Run:
         """The rows where the mask is true, with seqs and times of their own."""
         kept = int64_array(np.flatnonzero(mask))

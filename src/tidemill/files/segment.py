@@ -68,8 +68,10 @@ class Segment:
         """Stop appending: the table turns into a directory and sorted entries."""
         if self.table is None:
             return
-        # The order matters to readers in other threads: they look at the table first.
-        self.directory, self._entries = summaries.make_directory(self.table.rows)
+        # The order matters to readers in other threads: where there is a directory, there must be
+        # the entries in its order.
+        directory, self._entries = summaries.make_directory(self.table.rows)
+        self.directory = directory
         self.table = None
 
     def write_summary(self, epoch: int) -> None:
@@ -131,10 +133,10 @@ class Segment:
         small.
         """
         table, entries, summary = self.table, self._entries, self.summary
-        if table is not None:
-            return table.rows
         if entries is not None:
             return entries
+        if table is not None:
+            return table.rows
         if summary is None:
             raise Corrupt("a sealed segment lost its summary", path=self.path, offset=0)
         try:

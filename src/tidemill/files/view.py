@@ -1,0 +1,94 @@
+"""What is known of an open folder: state, index and cursors. The owner's folder and a follower's
+are both this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidemill.clock import Clock
+from tidemill.errors import Closed
+from tidemill.files.bucket import BucketFunction
+from tidemill.files.cursor import Cursor
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.frame_reader import FrameReader
+from tidemill.files.hold import Holds
+from tidemill.files.index import Index
+from tidemill.files.segment import Segment
+from tidemill.files.settings import Settings
+from tidemill.files.state import State
+from tidemill.limits import BUCKETS_OPEN_MAX
+
+
+class View:
+    """An open folder, as far as reading it goes."""
+
+    bucket: BucketFunction
+    settings: Settings
+    state: State
+    index: Index
+    reader: FrameReader
+    segments: dict[int, Segment]
+    holds: Holds
+    tolerates_damage: bool  # whether damaged frames are passed over
+
+    def __init__(self, fs: FileSystem, clock: Clock, path: Path) -> None:
+        self.fs = fs
+        self.clock = clock
+        self.path = path
+        self.pid = os.getpid()
+        self.is_closed = False
+        self.guard = threading.Condition()
+        self.cursors: dict[int, Cursor] = {}
+        self.buckets_open_max = BUCKETS_OPEN_MAX
+
+    @property
+    def payload_schema(self) -> pa.Schema:
+        return self.settings.versions.newest
+
+    def check_alive(self) -> None:
+        """Raise if this handle may not be used."""
+        if self.is_closed:
+            raise Closed(f"{self.path} was closed; open it again to use it")
+        if os.getpid() != self.pid:
+            raise Closed(
+                f"{self.path} was opened by process {self.pid} before os.fork(); open it anew "
+                "after closing it there"
+            )
+
+    def check_open(self) -> None:
+        """Raise if this handle may not be used. Called at the beginning of every call."""
+        self.check_alive()
+
+    def drop_moot_cuts(self) -> None:
+        """Forget the cuts that cover no row of any frame there is. Called under the guard."""
+        bounds = {number: self.index.bounds(number) for number in self.segments}
+        for fork in self.state.forks.values():
+            needed = [
+                any(
+                    number <= cut.place >> 32
+                    and cut.low <= key_max
+                    and key_min <= cut.high
+                    and seq_min <= cut.arrived
+                    for number, (key_min, key_max, seq_min) in bounds.items()
+                )
+                for cut in fork.cuts.all()
+            ]
+            fork.cuts.keep_if(needed)
+
+    def _add_cursor(self, fork_id: int) -> Cursor:
+        cursor = Cursor(
+            self.state.forks[fork_id],
+            state=self.state,
+            index=self.index,
+            reader=self.reader,
+            guard=self.guard,
+            buckets_open_max=self.buckets_open_max,
+            payload_schema=lambda: self.payload_schema,
+        )
+        self.cursors[fork_id] = cursor
+        return cursor
