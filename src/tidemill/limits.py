@@ -40,6 +40,7 @@ MERGE_BYTES_MAX = 112 * MIB  # loaded frames of one open bucket; more is sorted 
 WINDOW_ROWS = 64 * KIB  # rows merged ahead of the pops that will take them
 CARRY_ROWS_MAX = 16 * KIB  # rows of a frame that a carry writes
 CARRY_BYTES = 2 * MIB  # ... and about how many bytes
+SHOVEL_BYTES = 4 * MIB  # moved from queue to queue in one operation
 TINY_FRAME_BYTES = 16 * KIB  # a segment whose frames are smaller on average is rewritten
 TINY_FRAMES_MIN = 256  # ... if it holds at least so many of them
 BYTES_MAX_LEAST = 8 * SEGMENT_BYTES_MIN  # the least disk that a bounded queue can work with

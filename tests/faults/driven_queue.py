@@ -58,11 +58,12 @@ class StillClock:
 def open_queue(
     fs: FileSystem,
     *,
+    path: Path = ROOT,
     sync: SyncMode = "full",
     on_corruption: CorruptionMode = "abort",
 ) -> PriorityQueue:
     return PriorityQueue(
-        ROOT,
+        path,
         bucket=BUCKET,
         sync=sync,
         on_corruption=on_corruption,

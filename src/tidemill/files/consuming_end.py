@@ -16,12 +16,15 @@ from tidemill.files.cursor import Cursor, Selection
 from tidemill.files.cut import Cut, cover_all
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.operation import Consume, MakeFork, PreparedFrame, Push
+from tidemill.files.shovel import check_schemas, shovel
 from tidemill.files.snapshot import Scan, Snapshot, key_bounds
+from tidemill.files.state import ROOT
 from tidemill.limits import FORKS_MAX, INT64_MAX, INT64_MIN
 from tidemill.names import check_name, check_unique
 
 if TYPE_CHECKING:
     from tidemill.files.fork import Fork
+    from tidemill.files.priority_queue import PriorityQueue
     from tidemill.files.queue_core import QueueCore
 
 KeyMax: TypeAlias = int | Callable[[], int] | None
@@ -192,6 +195,30 @@ class ConsumingEnd:
                 folder.commit(MakeFork(id, name, self._cursor.fork.id))
             return Fork(self._core, folder.cursors[id])
 
+    def shovel(self, destination: PriorityQueue) -> int:
+        """Move everything that is left at this end to another open queue; returns how many items.
+
+        To each fork of the destination it is a push. Items keep key and payload, and equal keys
+        their order. A crash in the middle may leave some items in both queues, never in neither.
+        Until it is done, this end counts as being read; items pushed meanwhile stay.
+
+        >>> import tempfile, tidemill as tm
+        >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> other = tm.PriorityQueue(tempfile.mkdtemp())
+        >>> receipt = queue.push([(2, b"b"), (1, b"a")])
+        >>> queue.shovel(other), len(queue), other.pop(2).rows()
+        (2, 0, [(1, b'a'), (2, b'b')])
+        >>> queue.close(), other.close()
+        (None, None)
+        """
+        self._check()
+        target = self._target(destination)
+        self._tolerating(self._mark_read)
+        try:
+            return shovel(self._core, self._cursor, target, self._tolerating)
+        finally:
+            self._cursor.is_reading = False
+
     def __len__(self) -> int:
         self._check()
         return self._cursor.fork.live
@@ -199,6 +226,23 @@ class ConsumingEnd:
     def __bool__(self) -> bool:
         # A queue is itself even when it is empty; `len(queue)` asks for the items.
         return True
+
+    def _target(self, destination: object) -> QueueCore:
+        """What items can be moved to, or an error that says why they cannot."""
+        if not isinstance(destination, ConsumingEnd) or destination._cursor.fork.id != ROOT:
+            raise InvalidInput(f"items are moved to an open PriorityQueue, not to {destination!r}")
+        target = destination._core
+        if target is self._core:
+            raise InvalidInput(
+                f"{target.folder.path} is the queue that the items come from; move them to another"
+            )
+        target.folder.check_open()
+        check_schemas(self._core, target)
+        return target
+
+    def _mark_read(self) -> None:
+        self._check_not_reading()
+        self._cursor.is_reading = True
 
     def _take(self, rows: int, limit: int) -> Selection:
         """Choose items and consume them."""

@@ -135,6 +135,11 @@ class Cursor:
                 self.forget()
                 return
 
+    @property
+    def generation(self) -> int:
+        """Grows whenever frames were moved, or consumed by other means than a selection."""
+        return self._generation
+
     def knows(self, selection: Selection) -> bool:
         """Whether the selection still is what it was when it was made."""
         return selection.generation == self._generation

@@ -164,6 +164,17 @@ class Merge:
             return None
         return _choice(slices, rows)
 
+    def choose_piece(self, rows: int) -> Choice | None:
+        """The next rows that lie together in memory, at most `rows`: nothing is copied for them.
+        Not for a merge that frames are added to.
+        """
+        if not self._windows and (window := self._next_window(rows, INT64_MAX)) is not None:
+            self._windows.append(window)
+        if not self._windows:
+            return None
+        window = self._windows[0]
+        return _choice([(window, window.position, window.rows)], rows)
+
     def advance(self, choice: Choice) -> None:
         """Drop the rows of a choice: they are consumed."""
         for run, position in choice.moves:

@@ -1,0 +1,79 @@
+"""Moves what is left at an end of one queue to another queue, a chunk at a time.
+
+The order of effects, for each chunk:
+
+    1. the next items of the source are chosen, up to the last one there was when the shovel began
+    2. they are pushed to the destination, as frames of one operation, and synced, unless neither
+       queue syncs anything
+    3. one take consumes them at the source
+
+A crash between 2 and 3 leaves the chunk in both queues; none leaves it in neither. Whatever stops
+the shovel, an error or a full destination, stops it between chunks: what was moved is consumed.
+
+Invariant: no lock of one queue is held while one of the other is taken, so that no two shovels can
+wait for each other. The mark of a read keeps other users of the source's end away meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, Protocol, TypeVar
+
+import pyarrow as pa
+
+from tidemill.batch import Batch, join_body
+from tidemill.errors import TidemillError
+from tidemill.files.cursor import Cursor
+from tidemill.files.operation import Push
+from tidemill.files.queue_core import QueueCore
+from tidemill.files.remainder import Chunk, Remainder
+from tidemill.limits import SHOVEL_BYTES
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Attempt(Protocol):
+    """Runs something under the lock of the source's end, and again if damage was set aside."""
+
+    def __call__(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...
+
+
+def shovel(source: QueueCore, cursor: Cursor, target: QueueCore, attempt: Attempt) -> int:
+    """Move the items; returns how many. The caller has marked the end as being read."""
+    # A chunk is well below a segment, so that a bounded destination can take it.
+    chunk_bytes = min(SHOVEL_BYTES, target.folder.journal.segment_bytes // 4)
+    remainder = Remainder(source.folder, cursor, chunk_bytes=chunk_bytes)
+    moved = 0
+    try:
+        while (chunk := attempt(remainder.choose)) is not None:
+            _push(source, target, chunk)
+            attempt(remainder.consume, chunk)
+            moved += chunk.rows
+            target.maintenance.after_push()
+            source.maintenance.after_take(cursor.fork.id, chunk.rows, cursor.fork.live)
+    except TidemillError as error:
+        error.add_note(f"{moved} items had been moved to {target.folder.path} by then")
+        raise
+    return moved
+
+
+def check_schemas(source: QueueCore, target: QueueCore) -> None:
+    """Raise `SchemaMismatch` unless the destination takes the rows of the source."""
+    target.folder.preparation.rows(_body(Batch.empty(source.folder.payload_schema)))
+
+
+def _push(source: QueueCore, target: QueueCore, chunk: Chunk) -> None:
+    folder = target.folder
+    folder.check_open()
+    rows = [folder.preparation.rows(_body(batch)) for batch in chunk.batches]
+    target.make_room(sum(given.body.nbytes for given in rows))
+    frames = [frame for given in rows for frame in folder.preparation.frames(given)]
+    # The take that follows must not outlive the items in a power cut.
+    is_synced = not (source.folder.options.sync == folder.options.sync == "none")
+    folder.commit(Push(sync=is_synced, frames=frames))
+
+
+def _body(batch: Batch) -> pa.RecordBatch:
+    """Keys and payload; seqs and times stay behind, because the destination gives its own."""
+    return join_body(batch.keys, batch.payload)

@@ -1,0 +1,382 @@
+"""Moving what is left at an end to another queue."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import tidemill as tm
+from tidemill.files.carry import carry
+from tidemill.files.remainder import Remainder
+from tidemill.files.state import ROOT
+
+SEGMENT_BYTES = 16 * 1024
+WITHIN_S = 120
+
+
+class Pair:
+    """Two queues side by side."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: list[tm.PriorityQueue] = []
+
+    def queue(self, name: str, **options: object) -> tm.PriorityQueue:
+        options = {"maintain_in_background": False, "segment_bytes": SEGMENT_BYTES, **options}
+        queue = tm.PriorityQueue(self._folder / name, **options)  # type: ignore[arg-type]
+        self._open.append(queue)
+        return queue
+
+    def close(self) -> None:
+        for queue in self._open:
+            queue.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    yield made
+    made.close()
+
+
+def rows(end: tm.PriorityQueue | tm.Fork) -> list[tuple[int, bytes]]:
+    return end.peek(-1).rows()
+
+
+def test_everything_is_moved_by_key_and_equal_keys_in_order(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(5, b"was here")])
+    source.push([(5, b"first"), (9, b""), (-3, b"least")])
+    source.push([(5, b"second")])
+    source.push([(2**62, b"far")])
+    assert source.shovel(target) == 5
+    assert len(source) == 0
+    assert rows(source) == []
+    assert rows(target) == [
+        (-3, b"least"),
+        (5, b"was here"),
+        (5, b"first"),
+        (5, b"second"),
+        (9, b""),
+        (2**62, b"far"),
+    ]
+
+
+def test_what_was_moved_is_there_after_closing_and_opening(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(0, b"old")])
+    expected = [(key, bytes(300)) for key in range(200)]
+    source.push(expected)
+    assert source.shovel(target) == 200
+    pair.close()
+    source, target = pair.queue("source"), pair.queue("target")
+    assert len(source) == 0
+    assert rows(target) == [(0, b"old"), *expected]
+
+
+def test_items_get_seqs_and_times_of_the_destination(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    source.push([(key, b"") for key in range(5)])
+    last = target.push([(100, b"old")]).last
+    before = target.peek().times[0].as_py()
+    source.shovel(target)
+    moved = target.pop(5)
+    assert moved.seqs.to_pylist() == list(range(last + 1, last + 6))
+    assert all(time >= before for time in moved.times.to_pylist())
+
+
+def test_an_empty_end_moves_nothing(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    next_seq = target.stats().next_seq
+    assert source.shovel(target) == 0
+    source.push([b"a"])
+    source.pop()
+    assert source.shovel(target) == 0
+    assert (len(target), target.stats().next_seq) == (0, next_seq)
+
+
+def test_consumed_and_deleted_items_are_not_moved(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(99, b"")])
+    for start in range(5):
+        source.push([(key, bytes(100)) for key in range(start, 60, 5)])
+    source.pop(7)
+    source.delete(20, 29)
+    source.push([(3, b"late")])
+    assert source.shovel(target) == 60 - 7 - 10 + 1
+    expected = [3, *range(7, 20), *range(30, 60), 99]
+    assert target.pop(-1).keys.to_pylist() == expected
+
+
+def test_every_fork_of_the_destination_gets_the_items(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    one = target.fork("one")
+    target.push([(1, b"")])
+    one.clear()
+    source.push([(2, b""), (0, b"")])
+    source.shovel(target)
+    assert [key for key, _ in rows(target)] == [0, 1, 2]
+    assert [key for key, _ in rows(one)] == [0, 2]
+
+
+def test_shoveling_a_fork_touches_that_fork_only(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    source.push([(key, b"") for key in range(10)])
+    one, two = source.fork("one"), source.fork("two")
+    source.pop(2)
+    one.pop(5)
+    assert one.shovel(target) == 5
+    assert (len(source), len(one), len(two)) == (8, 0, 10)
+    assert [key for key, _ in rows(target)] == [5, 6, 7, 8, 9]
+    source.push([(42, b"")])
+    assert (len(source), len(one), len(two)) == (9, 1, 11)
+    assert [key for key, _ in rows(source)] == [*range(2, 10), 42]
+
+
+def test_the_queue_itself_leaves_its_forks_alone(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    source.push([(key, b"") for key in range(10)])
+    fork = source.fork("fork")
+    assert source.shovel(target) == 10
+    assert [key for key, _ in rows(fork)] == list(range(10))
+
+
+def test_buckets_and_segments_of_another_size_do_not_matter(pair: Pair) -> None:
+    source = pair.queue("source", bucket=tm.Width(7))
+    target = pair.queue("target", bucket=tm.Shift(2), segment_bytes=64 * 1024)
+    expected = [(key, str(key).encode()) for key in range(-500, 500)]
+    shuffled = random.Random(1).sample(expected, len(expected))
+    for start in range(0, len(shuffled), 50):
+        source.push(shuffled[start : start + 50])
+    assert source.shovel(target) == 1000
+    assert rows(target) == expected
+
+
+def test_a_destination_with_newer_columns_takes_older_rows(pair: Pair) -> None:
+    old = pa.schema([("city", pa.string())])
+    new = pa.schema([("city", pa.string()), ("rank", pa.int32())])
+    source = pair.queue("source", schema=old)
+    target = pair.queue("target", schema=new)
+    source.push([(1, {"city": "Oslo"})])
+    assert source.shovel(target) == 1
+    assert target.pop().rows() == [(1, {"city": "Oslo", "rank": None})]
+
+
+def test_small_frames_arrive_as_few_large_ones(pair: Pair) -> None:
+    source = pair.queue("source", segment_bytes=1 << 20)
+    target = pair.queue("target", segment_bytes=1 << 20)
+    target.push([(0, b"")])
+    for key in range(500):
+        source.push([(key, b"value")])
+    source.shovel(target)
+    folder = target._core.folder
+    assert len(folder.index.frames_of_segment(folder.journal.active.number)) == 2
+    assert [key for key, _ in rows(target)] == [0, *range(500)]
+
+
+def test_large_items_are_moved_a_few_at_a_time(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    # The first frame is small on average, but its first rows are not.
+    sizes = [3000] * 5 + [0] * 500
+    source.push([(key, bytes(size)) for key, size in enumerate(sizes)])
+    source.push([(key, bytes(40_000)) for key in (3, 1000)])
+    target.push([(2000, b"")])
+    assert source.shovel(target) == 507
+    assert len(target.stats().forks) == 0
+    assert [len(value) for _, value in rows(target)][:6] == [3000, 3000, 3000, 3000, 40_000, 3000]
+
+
+REFUSED: dict[str, tuple[type[Exception], Callable[[tm.PriorityQueue, Pair], object]]] = {
+    "itself": (tm.InvalidInput, lambda source, _: source),
+    "a fork of another": (tm.InvalidInput, lambda _, pair: pair.queue("target").fork("f")),
+    "a path": (tm.InvalidInput, lambda _, pair: "target"),
+    "nothing": (tm.InvalidInput, lambda _, pair: None),
+    "other columns": (
+        tm.SchemaMismatch,
+        lambda _, pair: pair.queue("target", schema=pa.schema([("n", pa.int64())])),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_destination_is_refused_and_leaves_no_trace(pair: Pair, what: str) -> None:
+    error, make = REFUSED[what]
+    source = pair.queue("source")
+    source.push([(1, b"a")])
+    destination = make(source, pair)
+    before = source.stats()
+    with pytest.raises(error):
+        source.shovel(destination)  # type: ignore[arg-type]
+    assert source.stats() == before
+    assert source.pop().rows() == [(1, b"a")]
+
+
+def test_a_closed_queue_and_a_removed_fork_are_refused(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    source.push([(1, b"a")])
+    fork = source.fork("fork")
+    fork.remove()
+    with pytest.raises(tm.ForkRemoved):
+        fork.shovel(target)
+    target.close()
+    with pytest.raises(tm.Closed):
+        source.shovel(target)
+    assert rows(source) == [(1, b"a")]
+    source.close()
+    with pytest.raises(tm.Closed):
+        source.shovel(pair.queue("target"))
+
+
+def test_a_fork_cannot_be_poured_into_its_own_queue(pair: Pair) -> None:
+    source = pair.queue("source")
+    source.push([(1, b"a")])
+    with pytest.raises(tm.InvalidInput, match="come from"):
+        source.fork("fork").shovel(source)
+    assert len(source) == 1
+
+
+def test_an_end_that_is_being_read_is_refused(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    source.push([(1, b"a"), (2, b"b")])
+    with source.read(1), pytest.raises(tm.ReadInProgress):
+        source.shovel(target)
+    assert source.shovel(target) == 1
+
+
+def test_nobody_takes_from_an_end_while_it_is_shoveled(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    source.push([(1, b"a")])
+    target.push([(9, b"z")])
+    refused = []
+
+    def take_meanwhile(_: int) -> None:
+        for take in (source.pop, source.clear, lambda: source.delete(0, 9)):
+            with pytest.raises(tm.ReadInProgress):
+                take()
+            refused.append(take)
+        source.push([(0, b"meanwhile")])
+
+    monkeypatch.setattr(target._core, "make_room", take_meanwhile)
+    assert source.shovel(target) == 1
+    assert len(refused) == 3
+    assert rows(source) == [(0, b"meanwhile")]
+    assert rows(target) == [(1, b"a"), (9, b"z")]
+
+
+def test_what_is_pushed_meanwhile_stays_even_if_it_shares_a_frame(pair: Pair) -> None:
+    source = pair.queue("source")
+    source.push([(key, b"old") for key in (1, 2, 3)])
+    source.pop(1)
+    folder = source._core.folder
+    cursor = folder.cursors[ROOT]
+    remainder = Remainder(folder, cursor, chunk_bytes=1 << 20)
+    source.push([(key, b"new") for key in (0, 2, 9)])
+    first = folder.journal.active.number
+    source.push([(50, bytes(20_000))])
+    carry(folder, first)
+    with cursor.lock:
+        chunk = remainder.choose()
+        assert chunk is not None
+        assert [row for batch in chunk.batches for row in batch.rows()] == [
+            (2, b"old"),
+            (3, b"old"),
+        ]
+        remainder.consume(chunk)
+        assert remainder.choose() is None
+    assert [(key, value[:3]) for key, value in rows(source)] == [
+        (0, b"new"),
+        (2, b"new"),
+        (9, b"new"),
+        (50, bytes(3)),
+    ]
+
+
+def test_upkeep_between_choosing_and_consuming_loses_and_repeats_nothing(pair: Pair) -> None:
+    source = pair.queue("source")
+    source.push([(key, bytes(1000)) for key in range(12)])
+    folder = source._core.folder
+    cursor = folder.cursors[ROOT]
+    remainder = Remainder(folder, cursor, chunk_bytes=4_000)
+    first = folder.journal.active.number
+    source.push([(50, bytes(20_000))])
+    seen: list[int] = []
+    while (chunk := remainder.choose()) is not None:
+        seen += [key for batch in chunk.batches for key in batch.keys.to_pylist()]
+        if len(seen) > 3 and first in folder.journal.segments:
+            carry(folder, first)
+        remainder.consume(chunk)
+    assert seen == list(range(12))
+    assert [key for key, _ in rows(source)] == [50]
+
+
+def test_a_full_destination_stops_it_and_what_was_moved_is_consumed(pair: Pair) -> None:
+    source = pair.queue("source", segment_bytes=1 << 20)
+    target = pair.queue("target", bytes_max=256 * 1024, segment_bytes=None)
+    for start in range(0, 600, 20):
+        source.push([(key, bytes(1000)) for key in range(start, start + 20)])
+    with pytest.raises(tm.QueueFull) as caught:
+        source.shovel(target)
+    moved = len(target)
+    assert 50 < moved < 600
+    assert caught.value.__notes__ == [f"{moved} items had been moved to {target.path} by then"]
+    assert target.pop(-1).keys.to_pylist() == list(range(moved))
+    # Room again: the rest follows.
+    with pytest.raises(tm.QueueFull):
+        source.shovel(target)
+    more = len(target)
+    assert target.pop(-1).keys.to_pylist() == list(range(moved, moved + more))
+    assert source.pop(-1).keys.to_pylist() == list(range(moved + more, 600))
+
+
+def test_damage_in_the_source_is_set_aside_if_so_told(pair: Pair, tmp_path: Path) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(0, b"")])
+    for key in range(1, 6):
+        source.push([(key, b"payload %d" % key)])
+    source.close()
+    path = next((tmp_path / "source" / "journal").glob("*.segment"))
+    data = bytearray(path.read_bytes())
+    data[data.index(b"payload 3")] ^= 1
+    path.write_bytes(data)
+    source = pair.queue("source", on_corruption="continue")
+    assert source.shovel(target) == 4
+    assert [key for key, _ in rows(target)] == [0, 1, 2, 4, 5]
+    assert source.stats().quarantined == 1
+
+
+def test_opposing_shovels_end_and_lose_nothing(pair: Pair) -> None:
+    left = pair.queue("left", sync="none", maintain_in_background=True)
+    right = pair.queue("right", sync="none", maintain_in_background=True)
+    expected = [(key % 97, b"%d" % key) for key in range(6_000)]
+    for start in range(0, 6_000, 100):
+        (left if start % 200 else right).push(expected[start : start + 100])
+    start_line = threading.Barrier(3)
+
+    def pour(source: tm.PriorityQueue, target: tm.PriorityQueue) -> int:
+        start_line.wait()
+        return sum(source.shovel(target) for _ in range(15))
+
+    def push_on() -> int:
+        start_line.wait()
+        for key in range(200):
+            left.push([(key, b"pushed %d" % key)])
+        return 200
+
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [
+            pool.submit(pour, left, right),
+            pool.submit(pour, right, left),
+            pool.submit(push_on),
+        ]
+        assert all(job.result(WITHIN_S) > 0 for job in jobs)
+    found = [*left.pop(-1).rows(), *right.pop(-1).rows()]
+    pushed = [(key, b"pushed %d" % key) for key in range(200)]
+    assert sorted(found) == sorted([*expected, *pushed])
