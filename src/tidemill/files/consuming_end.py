@@ -16,7 +16,7 @@ from tidemill.files.cursor import Cursor, Selection
 from tidemill.files.cut import Cut, cover_all
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.operation import Consume, MakeFork, PreparedFrame, Push
-from tidemill.files.shovel import check_schemas, shovel
+from tidemill.files.shovel import check_destination, shovel
 from tidemill.files.snapshot import Scan, Snapshot, key_bounds
 from tidemill.files.state import ROOT
 from tidemill.limits import FORKS_MAX, INT64_MAX, INT64_MIN
@@ -212,10 +212,12 @@ class ConsumingEnd:
         (None, None)
         """
         self._check()
-        target = self._target(destination)
+        if not isinstance(destination, ConsumingEnd) or destination._cursor.fork.id != ROOT:
+            raise InvalidInput(f"items are moved to an open PriorityQueue, not to {destination!r}")
+        check_destination(self._core, destination._core)
         self._tolerating(self._mark_read)
         try:
-            return shovel(self._core, self._cursor, target, self._tolerating)
+            return shovel(self._core, self._cursor, destination._core, self._tolerating)
         finally:
             self._cursor.is_reading = False
 
@@ -226,19 +228,6 @@ class ConsumingEnd:
     def __bool__(self) -> bool:
         # A queue is itself even when it is empty; `len(queue)` asks for the items.
         return True
-
-    def _target(self, destination: object) -> QueueCore:
-        """What items can be moved to, or an error that says why they cannot."""
-        if not isinstance(destination, ConsumingEnd) or destination._cursor.fork.id != ROOT:
-            raise InvalidInput(f"items are moved to an open PriorityQueue, not to {destination!r}")
-        target = destination._core
-        if target is self._core:
-            raise InvalidInput(
-                f"{target.folder.path} is the queue that the items come from; move them to another"
-            )
-        target.folder.check_open()
-        check_schemas(self._core, target)
-        return target
 
     def _mark_read(self) -> None:
         self._check_not_reading()

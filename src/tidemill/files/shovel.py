@@ -22,7 +22,7 @@ from typing import ParamSpec, Protocol, TypeVar
 import pyarrow as pa
 
 from tidemill.batch import Batch, join_body
-from tidemill.errors import TidemillError
+from tidemill.errors import InvalidInput, TidemillError
 from tidemill.files.cursor import Cursor
 from tidemill.files.operation import Push
 from tidemill.files.queue_core import QueueCore
@@ -58,8 +58,14 @@ def shovel(source: QueueCore, cursor: Cursor, target: QueueCore, attempt: Attemp
     return moved
 
 
-def check_schemas(source: QueueCore, target: QueueCore) -> None:
-    """Raise `SchemaMismatch` unless the destination takes the rows of the source."""
+def check_destination(source: QueueCore, target: QueueCore) -> None:
+    """Raise unless items of one can be moved to the other."""
+    if target is source:
+        raise InvalidInput(
+            f"{target.folder.path} is the queue that the items come from; move them to another"
+        )
+    target.folder.check_open()
+    # As a push of no rows, which tells whether any could be pushed.
     target.folder.preparation.rows(_body(Batch.empty(source.folder.payload_schema)))
 
 
