@@ -292,7 +292,8 @@ def mounted() -> Iterator[Callable[[str], Path]]:
 
     yield mount
     for place in places:
-        subprocess.run(["umount", str(place)], check=True)
+        # Lazily, because whoever else looks at it, as an indexer does, keeps it busy for a moment.
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
         place.rmdir()
 
 

@@ -3,7 +3,6 @@
 header     the 128 bytes in front of a frame
 ipc        what is checked of a body before Arrow reads it
 frame      a batch as the body of a frame, and back
-gather     a body written from where its columns lie
 types      which Arrow types a payload may have
 schema     payload schemas, written down and fingerprinted
 versions   schemas that grow
@@ -25,11 +24,9 @@ from tidemill.batch.frame import (
     decode_body,
     decode_known,
     encode_body,
-    gather_body,
     int64_array,
     join_body,
 )
-from tidemill.batch.gather import Gatherer
 from tidemill.batch.header import (
     HEADER_BYTES,
     FrameHeader,
@@ -54,7 +51,6 @@ __all__ = [
     "Batch",
     "EncodedBody",
     "FrameHeader",
-    "Gatherer",
     "Item",
     "ReadyForm",
     "Rows",
@@ -65,7 +61,6 @@ __all__ = [
     "decode_known",
     "encode_body",
     "fingerprint",
-    "gather_body",
     "int64_array",
     "int64_values",
     "join_body",

@@ -10,15 +10,13 @@ then full validation. Whatever the bytes are, the outcome is a valid batch or `C
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from xxhash import xxh3_64, xxh3_64_intdigest
+from xxhash import xxh3_64_intdigest
 
-from tidemill.batch.gather import Gatherer
 from tidemill.batch.header import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, FrameHeader
 from tidemill.batch.ipc import check_message, decompressed_bytes_max
 from tidemill.errors import Corrupt, InvalidInput, TooLarge
@@ -43,16 +41,11 @@ class EncodedBody(NamedTuple):
     (2, 0, True)
     """
 
-    parts: Sequence[Any]  # to be written one behind the other
+    buffer: pa.Buffer
     body_bytes: int
     check: int
     codec: int
     rows: int
-
-    @property
-    def buffer(self) -> pa.Buffer:
-        """The whole body in one piece."""
-        return self.parts[0] if len(self.parts) == 1 else pa.py_buffer(b"".join(self.parts))
 
 
 def encode_body(batch: pa.RecordBatch, codec: str | None = None) -> EncodedBody:
@@ -80,30 +73,7 @@ def encode_body(batch: pa.RecordBatch, codec: str | None = None) -> EncodedBody:
             f"a frame holds at most {FRAME_BODY_BYTES_MAX} bytes, this batch needs {len(buffer)}: "
             "push in parts"
         )
-    return EncodedBody((buffer,), len(buffer), xxh3_64_intdigest(buffer), code, batch.num_rows)
-
-
-def gather_body(columns: list[pa.Array], gatherer: Gatherer) -> EncodedBody | None:
-    """Encode large plain columns where they lie; None if they have to be encoded as a batch.
-
-    The columns must not change before the parts are written.
-
-    >>> schema = body_schema(pa.schema([pa.field("n", pa.int64())]), carried=False)
-    >>> columns = [pa.array(range(5000)), pa.array(range(5000))]
-    >>> body = gather_body(columns, Gatherer(schema))
-    >>> body.buffer.equals(pa.RecordBatch.from_arrays(columns, schema=schema).serialize())
-    True
-    """
-    parts = gatherer.parts(columns)
-    if parts is None:
-        return None
-    digest = xxh3_64()
-    for part in parts:
-        digest.update(part)
-    size = sum(map(len, parts))
-    if size > FRAME_BODY_BYTES_MAX:
-        return None
-    return EncodedBody(parts, size, digest.intdigest(), CODEC_NONE, len(columns[0]))
+    return EncodedBody(buffer, len(buffer), xxh3_64_intdigest(buffer), code, batch.num_rows)
 
 
 def _compress(batch: pa.RecordBatch, codec: str) -> pa.Buffer:

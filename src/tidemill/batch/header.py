@@ -83,7 +83,6 @@ class FrameHeader(NamedTuple):
 
 
 def pack_header(
-    *,
     rows: int,
     first_seq: int,
     key_min: int,

@@ -17,8 +17,8 @@ class ReadyForm:
     """Recognises the batches that need nothing done to them.
 
     >>> form = ReadyForm(pa.schema([pa.field("key", pa.int64(), nullable=False)]))
-    >>> len(form.columns_of(pa.record_batch({"key": [1, 2]}))), form.columns_of([1, 2])
-    (1, None)
+    >>> form.keys_of(pa.record_batch({"key": [1, 2]})), form.keys_of([1, 2])
+    (array([1, 2]), None)
     """
 
     __slots__ = ("_nullable", "_required", "_schema")
@@ -28,10 +28,11 @@ class ReadyForm:
         self._schema = schema
         # Most tables say that all of their columns may hold nulls, whether any does or not.
         self._nullable = pa.schema([field.with_nullable(True) for field in schema])
-        self._required = [index for index, field in enumerate(schema) if not field.nullable]
+        required = [index for index, field in enumerate(schema) if not field.nullable]
+        self._required = [index for index in required if index]  # beside the key, which is one
 
-    def columns_of(self, data: object) -> list[pa.Array] | None:
-        """The columns of `data` if it can be encoded as it is: the right ones, valid, within all
+    def keys_of(self, data: object) -> NDArray[np.int64] | None:
+        """The keys of `data` if it can be encoded as it is: the right columns, valid, within all
         bounds.
         """
         if not isinstance(data, pa.RecordBatch):
@@ -46,11 +47,11 @@ class ReadyForm:
         except pa.ArrowException:
             # The long way finds it again, and says what is wrong.
             return None
-        columns: list[pa.Array] = data.columns
         for index in self._required:
-            if columns[index].null_count:
+            if data.column(index).null_count:
                 return None
-        return columns
+        keys = data.column(0)
+        return None if keys.null_count else int64_values(keys)
 
 
 def int64_values(array: pa.Array) -> NDArray[np.int64]:

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from tidemill.batch import encode_body, int64_array, join_body
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import Cuts
+from tidemill.files.draft import PreparedFrame
 from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entry
-from tidemill.files.operation import PreparedFrame, Retire
+from tidemill.files.operation import Retire
 from tidemill.files.run import Run, sort_order
 from tidemill.files.state import EVERYONE
 from tidemill.limits import CARRY_BYTES, CARRY_ROWS_MAX

@@ -66,7 +66,10 @@ class Committer:
     def _lead(self, group: list[Operation]) -> None:
         failure: BaseException | None = None
         try:
-            self._write(self._combined(group))
+            if len(group) > 1 or type(group[0]) is PushOne:
+                self._write(self._combined(group))
+            else:
+                self._write(group)
         except TidemillError as error:
             failure = error
         except BaseException as error:
@@ -80,7 +83,8 @@ class Committer:
                 operation.done = True
             self._hand_over()
             for operation in group:
-                _wake(operation)
+                if operation.wakeup is not None:
+                    _wake(operation)
 
     def _hand_over(self) -> None:
         """Wake the next leader, if anyone waits."""

@@ -14,8 +14,9 @@ from tidemill.errors import Closed, ForkRemoved, InvalidInput, InvalidKey, ReadI
 from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor, Selection
 from tidemill.files.cut import Cut, cover_all
+from tidemill.files.draft import PreparedFrame
 from tidemill.files.frame_reader import DamagedFrame
-from tidemill.files.operation import Consume, MakeFork, PreparedFrame, Push
+from tidemill.files.operation import Consume, MakeFork, Push
 from tidemill.files.shovel import check_destination, shovel
 from tidemill.files.snapshot import Scan, Snapshot, key_bounds
 from tidemill.files.state import ROOT
@@ -266,7 +267,11 @@ class ConsumingEnd:
             with folder.guard:
                 is_stale = folder.state.arrived != selection.arrived
                 if not (is_stale or folder.is_closed or self._cursor.is_removed):
-                    folder.clock.wait(folder.guard, min(left_s, threading.TIMEOUT_MAX))
+                    folder.waiting += 1
+                    try:
+                        folder.clock.wait(folder.arrivals, min(left_s, threading.TIMEOUT_MAX))
+                    finally:
+                        folder.waiting -= 1
 
     def _due_in_s(self, now_ns: int) -> float:
         """How long until the next item is due, if keys are a time in nanoseconds."""
@@ -367,8 +372,7 @@ class Read:
         rows = preparation.rows(data, key)
         count = len(rows.keys)
         if count:
-            # The caller may do as it likes with the data until the block is left.
-            self._pushed += preparation.frames(rows, copy=True)
+            self._pushed += preparation.frames(rows)
         return count
 
     def keep(self) -> None:

@@ -54,7 +54,7 @@ class Cursor:
         state: State,
         index: Index,
         reader: FrameReader,
-        guard: threading.Condition,
+        guard: threading.RLock,
         buckets_open_max: int,
         payload_schema: Callable[[], pa.Schema],
     ) -> None:
@@ -93,12 +93,13 @@ class Cursor:
     def select(self, rows: int, key_max: int) -> Selection:
         """The next `rows` items up to `key_max`, or as many as there are."""
         with self._guard:
-            arrived = self._state.arrived
+            arrived = self._state.next_seq - 1
             generation = self._generation
-            for entry in self._inbox:
-                if entry.bucket in self._merges:
-                    self._merges[entry.bucket].add(entry)
-            self._inbox.clear()
+            if self._inbox:
+                for entry in self._inbox:
+                    if entry.bucket in self._merges:
+                        self._merges[entry.bucket].add(entry)
+                self._inbox.clear()
             bucket = self._first_bucket()
         parts: list[tuple[int, Merge, Choice]] = []
         wanted = rows

@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from typing import NamedTuple
 
+from tidemill.batch.frame import EncodedBody
+from tidemill.batch.header import HEADER_BYTES, pack_header
 from tidemill.files.filesystem import Buffer
-from tidemill.files.record import ENVELOPE_BYTES, PADDING, Kind, pack_envelope, padded
+from tidemill.files.frame_table import Entry
+from tidemill.files.record import (
+    ALIGNMENT,
+    ENVELOPE_BYTES,
+    PADDING,
+    Kind,
+    pack_envelope,
+    padded,
+    payload_digest,
+)
+
+_FRAME = int(Kind.FRAME)
+_CHECK = struct.Struct("<Q")
+_HEADS_BYTES = ENVELOPE_BYTES + HEADER_BYTES
+
+
+class PreparedFrame(NamedTuple):
+    """Sorted rows of one bucket, encoded; only numbers and time are missing."""
+
+    bucket: int
+    body: EncodedBody
+    key_min: int
+    key_max: int
+    fingerprint: int
+    seqs: tuple[int, int] | None = None  # (least, greatest) of a carried frame, which has its own
+    audience: int = 0
+
+    @property
+    def record_bytes(self) -> int:
+        return padded(_HEADS_BYTES + self.body.body_bytes)
 
 
 class Draft:
@@ -16,7 +48,7 @@ class Draft:
 
     __slots__ = ("_epoch", "_synced", "next_seq", "parts", "place", "records", "time_us")
 
-    def __init__(self, place: int, *, synced: int, epoch: int, next_seq: int, time_us: int) -> None:
+    def __init__(self, place: int, synced: int, epoch: int, next_seq: int, time_us: int) -> None:
         self.place = place
         self.next_seq = next_seq
         self.time_us = time_us
@@ -25,30 +57,67 @@ class Draft:
         self._synced = synced
         self._epoch = epoch
 
-    def add(
-        self,
-        kind: Kind,
-        payload: Sequence[Buffer],
-        length: int,
-        check: int,
-        *,
-        commit: bool,
-        rows: int = 0,
-        audience: int = 0,
-    ) -> int:
-        """Lay out one record; returns its place."""
+    def add(self, kind: Kind, payload: bytes, *, commit: bool) -> int:
+        """Lay out a small record; returns its place."""
         place = self.place
-        parts = self.parts
-        parts.append(
-            pack_envelope(
-                kind, commit, length, rows, place, self._synced, self._epoch, check, audience
-            )
+        check = payload_digest(payload)
+        length = len(payload)
+        envelope = pack_envelope(
+            kind, commit, length, 0, place, self._synced, self._epoch, check, 0
         )
-        parts.extend(payload)
         total = padded(ENVELOPE_BYTES + length)
-        padding = total - ENVELOPE_BYTES - length
-        if padding:
-            parts.append(PADDING[padding])
-        self.records.append((place, total, rows))
+        self.parts.append(envelope + payload + PADDING[total - ENVELOPE_BYTES - length])
+        self.records.append((place, total, 0))
         self.place = place + total
         return place
+
+    def add_frame(self, frame: PreparedFrame, *, commit: bool) -> Entry:
+        """Lay out a frame; returns what the index is to know of it."""
+        bucket, body, key_min, key_max, fingerprint, seqs, audience = frame
+        buffer, body_bytes, body_check, codec, rows = body
+        if seqs is None:
+            least = self.next_seq
+            greatest = least + rows - 1
+            self.next_seq += rows
+            # A carried frame has no producer, and keeps the greatest of its seqs there.
+            producer_number = 0
+        else:
+            least, greatest = seqs
+            producer_number = greatest
+        # By position, because every push passes through here.
+        header = pack_header(
+            rows,
+            least,
+            key_min,
+            key_max,
+            self.time_us,
+            fingerprint,
+            body_bytes,
+            body_check,
+            codec,
+            seqs is not None,
+            producer_number=producer_number,
+        )
+        (check,) = _CHECK.unpack_from(header, HEADER_BYTES - _CHECK.size)
+        place = self.place
+        length = HEADER_BYTES + body_bytes
+        envelope = pack_envelope(
+            _FRAME, commit, length, rows, place, self._synced, self._epoch, check, audience
+        )
+        total = (_HEADS_BYTES + body_bytes + ALIGNMENT - 1) & -ALIGNMENT
+        self.parts += (envelope + header, buffer, PADDING[total - ENVELOPE_BYTES - length])
+        self.records.append((place, total, rows))
+        self.place = place + total
+        return Entry(
+            place >> 32,
+            bucket,
+            key_min,
+            key_max,
+            least,
+            greatest,
+            check,
+            place & 0xFFFFFFFF,
+            length,
+            rows,
+            audience,
+        )

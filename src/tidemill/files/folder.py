@@ -36,6 +36,7 @@ from tidemill.files.operation import (
     Consume,
     MakeFork,
     Operation,
+    Push,
     Quarantine,
     RemoveFork,
     Retire,
@@ -140,7 +141,7 @@ class Folder(View):
             if self.is_closed:
                 return
             self.is_closed = True
-            self.guard.notify_all()
+            self.arrivals.notify_all()
         # Whoever is reading or writing ends first, or files would be closed under their hands.
         with self.all_cursors():
             try:
@@ -280,27 +281,42 @@ class Folder(View):
     def _write(self, operations: Sequence[Operation]) -> None:
         """Write and apply a group of operations. One thread at a time."""
         self.check_open()
-        state = self.state
-        draft = self.journal.begin(
-            sum([one.total_bytes for one in operations]),
+        state, journal = self.state, self.journal
+        total, sync = 0, False
+        for operation in operations:
+            total += operation.total_bytes
+            sync = sync or operation.sync
+        draft = journal.begin(
+            total,
             next_seq=state.next_seq,
             time_us=max(state.time_us, self.clock.time_ns() // 1000),
         )
         for operation in operations:
             operation.draft(draft)
-        self.journal.append(draft, sync=any(one.sync for one in operations))
+        journal.append(draft, sync=sync)
         with self.guard:
             state.time_us = draft.time_us
             for operation in operations:
                 operation.apply(state)
                 self._index(operation)
-            self.guard.notify_all()
+            if self.waiting:
+                self.arrivals.notify_all()
 
     def _index(self, operation: Operation) -> None:
         """Let index and cursors know what an operation did. Called under the guard."""
         for entry in operation.entries:
             self.index.add(entry)
+            for cursor in self.cursors.values():
+                cursor.note_push(entry)
         match operation:
+            case Push():
+                pass
+            case Consume():
+                cursor = self.cursors[operation.fork]
+                if operation.selection is None:
+                    cursor.forget()
+                else:
+                    cursor.advance(operation.selection)
             case Retire():
                 # Before anyone can roll: a new segment must not ask for those that go.
                 self.journal.retired.update(operation.segments)
@@ -308,22 +324,12 @@ class Folder(View):
                     self.index.drop_segment(self.journal.segments[number])
                 if operation.frames or operation.live:
                     self._forget_all()
-                return
             case Quarantine():
                 self._forget_all()
             case MakeFork():
                 self._add_cursor(operation.id)
             case RemoveFork():
                 self.cursors.pop(operation.id).is_removed = True
-            case Consume():
-                cursor = self.cursors[operation.fork]
-                if operation.selection is None:
-                    cursor.forget()
-                else:
-                    cursor.advance(operation.selection)
-        for entry in operation.entries:
-            for cursor in self.cursors.values():
-                cursor.note_push(entry)
 
     def _forget_all(self) -> None:
         for cursor in self.cursors.values():

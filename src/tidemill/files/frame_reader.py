@@ -83,7 +83,12 @@ class FrameReader:
         if is_carried:
             return Run(body, None, None, seq_max=entry.seq_max)
         return Run(
-            body, entry.seq_min, time_us, seq_max=entry.seq_max, last=(entry.key_max, entry.seq_max)
+            body,
+            entry.seq_min,
+            time_us,
+            seq_max=entry.seq_max,
+            first=(entry.key_min, entry.seq_min),
+            last=(entry.key_max, entry.seq_max),
         )
 
     def _foreign(self, entry: Entry, payload: pa.Buffer) -> Run:

@@ -23,7 +23,7 @@ from tidemill.files.draft import Draft
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
-from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded, payload_digest
+from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import ENTRY_BYTES, SpineEntry, pack_entries
 from tidemill.files.storage import storage_errors, typed
@@ -60,6 +60,7 @@ class Journal:
         self.holds = Holds(self._remove_files)
         self._describe_state = describe_state
         self._allocated = 0  # bytes of the active segment that are really there
+        self._room = 0  # up to where it can be appended to without further ado
         self._spine: File | None = None
         self._spine_end = 0
         self._unnoted: list[tuple[int, int, int]] = []  # (place, bytes, rows) not yet in the spine
@@ -87,25 +88,28 @@ class Journal:
 
     def begin(self, total: int, *, next_seq: int, time_us: int) -> Draft:
         """Make room for `total` bytes and start laying them out; a full disk shows here."""
-        self.check()
+        if self.failure is not None:
+            self.check()
         active = self.active
-        if active.end + total > self.capacity(active.start) and active.end > active.start:
-            active = self.roll(total)
-        elif active.end + total > self._allocated:
-            self._allocate(active, total)
-        place = active.number << 32 | active.end
-        return Draft(
-            place, synced=self.synced, epoch=self.epoch, next_seq=next_seq, time_us=time_us
-        )
+        if active.end + total > self._room:
+            active = self._make_room(total)
+        return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
     def append(self, draft: Draft, *, sync: bool) -> None:
         """Write what was laid out."""
         active = self.active
-        self._write(active, draft.parts)
+        try:
+            active.file.pwrite(draft.parts, active.end)
+        except OSError as error:
+            raise self._undo(active, error) from error
         active.end = draft.place & 0xFFFFFFFF
+        # The spine is written when the records are synced, for it vouches for no others.
+        self._unnoted += draft.records
         if sync:
             self.sync()
-        self._note_records(draft.records)
+            self._write_spine()
+        elif len(self._unnoted) >= _UNNOTED_MAX:
+            self._write_spine()
 
     def sync(self) -> None:
         """Make everything appended so far last."""
@@ -158,7 +162,7 @@ class Journal:
         self.segments = {segment.number: segment for segment in segments}
         active = self.active = segments[-1]
         active.file.keep_open()
-        self._allocated = active.file.size()
+        self._set_allocated(active, active.file.size())
         self.synced = self.end
         self._open_spine(active)
         self._unnoted += [entry[:3] for entry in spine]
@@ -214,16 +218,13 @@ class Journal:
         previous_end = self.active.end if self.segments else 0
         standing = [other for other in self.segments if other not in self.retired]
         state = self._describe_state(standing, previous_end)
-        check = payload_digest(state)
         half = padded(ENVELOPE_BYTES + len(state))
         size = 2 * half
         allocated = max(self.capacity(size), size + needed)
         _check_offset(allocated)
-        draft = Draft(
-            make_place(number, 0), synced=self.synced, epoch=self.epoch, next_seq=0, time_us=0
-        )
+        draft = Draft(make_place(number, 0), self.synced, self.epoch, next_seq=0, time_us=0)
         for commit in (False, True):
-            draft.add(Kind.STATE, (state,), len(state), check, commit=commit)
+            draft.add(Kind.STATE, state, commit=commit)
         file = self._create(segment_path(self.folder, number), allocated, draft.parts)
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
@@ -235,7 +236,7 @@ class Journal:
                 self.synced = make_place(number, size)
         self.segments[number] = segment
         self.active = segment
-        self._allocated = allocated
+        self._set_allocated(segment, allocated)
         self._open_spine(segment)
         self._unnoted += draft.records
         return segment
@@ -273,24 +274,35 @@ class Journal:
         _check_offset(wanted)
         with storage_errors("growing", segment.path):
             segment.file.allocate(wanted)
-        self._allocated = wanted
+        self._set_allocated(segment, wanted)
 
-    def _write(self, segment: Segment, parts: Sequence[Buffer]) -> None:
+    def _make_room(self, needed: int) -> Segment:
+        """The segment to append so many bytes to: the active one, grown if need be, or the next."""
+        active = self.active
+        if active.end + needed > self.capacity(active.start) and active.end > active.start:
+            return self.roll(needed)
+        if active.end + needed > self._allocated:
+            self._allocate(active, needed)
+        return active
+
+    def _set_allocated(self, segment: Segment, allocated: int) -> None:
+        self._allocated = allocated
+        self._room = min(allocated, self.capacity(segment.start))
+
+    def _undo(self, segment: Segment, error: OSError) -> TidemillError:
+        """Take back what a failed write may have left; returns the error to raise."""
+        failure = typed(error, "appending to", segment.path)
         try:
-            segment.file.pwrite(parts, segment.end)
-        except OSError as error:
-            failure = typed(error, "appending to", segment.path)
-            try:
-                # What was half written must not be mistaken for an operation later on, not after a
-                # crash either.
-                segment.file.truncate(segment.end)
-                segment.file.sync()
-                self._allocated = segment.end
-            except OSError:
-                self.failure = failure
-            if not isinstance(failure, DiskFull):
-                self.failure = failure
-            raise failure from error
+            # What was half written must not be mistaken for an operation later on, not after a
+            # crash either.
+            segment.file.truncate(segment.end)
+            segment.file.sync()
+            self._set_allocated(segment, segment.end)
+        except OSError:
+            self.failure = failure
+        if not isinstance(failure, DiskFull):
+            self.failure = failure
+        return failure
 
     def _sync_file(self, segment: Segment) -> None:
         try:
@@ -318,14 +330,6 @@ class Journal:
                 spine.close()
         except OSError as error:
             logger.warning("a spine in %s was not closed well: %s", self.folder, error)
-
-    def _note_records(self, records: list[tuple[int, int, int]]) -> None:
-        """Remember records for the spine. It is written when they are synced, for it vouches for no
-        others.
-        """
-        self._unnoted += records
-        if self.synced == self.end or len(self._unnoted) >= _UNNOTED_MAX:
-            self._write_spine()
 
     def _write_spine(self) -> None:
         if self._spine is None:

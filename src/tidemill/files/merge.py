@@ -3,28 +3,32 @@
     pending   frames not in memory, by the (key, seq) of their first row
     loaded    runs in memory whose rows interleave with others
     windows   runs sorted against everything known when they were made; pops take slices of them
-    late      frames pushed since; a pop merges in just the rows of them that it needs
+    late      frames pushed since, and rows of them that lie further on
+    near      those of them that a pop has to look at
 
     ┌─────────┐  load   ┌────────┐  window of some 64 K rows  ┌─────────┐   pop
     │ pending │ ──────▶ │ loaded │ ─────────────────────────▶ │ windows │ ───────▶ slices
     └─────────┘         └────────┘                            └─────────┘     ▲
-         ▲ when a new window is made                              ┌──────┐    │
-         └─────────────────────────────────────────────────────── │ late │ ───┘
-                                                                  └──────┘
+         ▲ when a new window is made                 ┌──────┐  ┌──────┐       │
+         └────────────────────────────────────────── │ late │─▶│ near │ ──────┘
+                                                     └──────┘  └──────┘
+A pop merges in just the rows of near frames that it needs. Once there are many of them, the first
+rows of the windows are merged with theirs into a small window of its own, and they are late again.
+
 Pure but for its loader. A frame that overlaps no other becomes a window as it is, without a copy.
 Frames are loaded in the order of their first rows until enough rows lie below the first row of the
 rest; where that takes more memory than allowed, larger windows are made by passes over the frames.
 
 Invariant: every row outside the windows is greater than the last row of the windows, except rows of
-late frames.
+late and near frames.
 """
 
 from __future__ import annotations
 
 import heapq
-import sys
 from collections.abc import Callable
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -32,68 +36,16 @@ import pyarrow as pa
 
 from tidemill.batch import Batch
 from tidemill.files.frame_table import Entry, FrameList
+from tidemill.files.pending import CHUNK_FRAMES, Pending, Source
 from tidemill.files.run import Run, merged
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
-_CHUNK_FRAMES = 256  # frames read at once
-_LATE_RUNS_MAX = 32  # late frames that are looked at one by one
-_AHEAD_FRAMES = 8  # ... before anyone asked for more than one
+_NEAR_RUNS_MAX = 16  # frames that every pop looks at one by one
+_REFINED_ROWS = 32_768  # of a window that late rows were merged into
+_ROWS_PER_RUN = 256  # that a window takes from each run, or touching the runs costs too much
+_AHEAD_FRAMES = 8  # read before anyone asked for more than one
 _AHEAD_BYTES = 1024 * 1024
-
-
-class Source(NamedTuple):
-    """A frame on disk, from the row (key, seq) on: those before it are in windows already."""
-
-    key: int
-    seq: int
-    entry: Entry
-
-
-class Pending:
-    """Frames that wait to be loaded, the one with the least next row first.
-
-    Those known from the start stay in a sorted table, 64 bytes each, and are unpacked some at a
-    time; the heap holds the few that came later.
-    """
-
-    def __init__(self, frames: FrameList) -> None:
-        self._frames = frames.sorted_by_key()
-        self._unpacked = 0  # how many of the frames
-        self._next: list[Source] = []  # unpacked ones, the least last
-        self._heap: list[Source] = []
-        self._unpack()
-
-    def __len__(self) -> int:
-        return len(self._frames) - self._unpacked + len(self._next) + len(self._heap)
-
-    @property
-    def head(self) -> tuple[int, int]:
-        """(key, seq) of the least next row, or one that no row reaches."""
-        if self._heap and (not self._next or self._heap[0] < self._next[-1]):
-            return self._heap[0][:2]
-        return self._next[-1][:2] if self._next else (INT64_MAX, INT64_MAX)
-
-    @property
-    def length(self) -> int:
-        """The bytes of the frame that is next in the table, as a measure of all."""
-        return self._next[-1].entry.length if self._next else 0
-
-    def push(self, source: Source) -> None:
-        heapq.heappush(self._heap, source)
-
-    def pop(self) -> Source:
-        if self._heap and (not self._next or self._heap[0] < self._next[-1]):
-            return heapq.heappop(self._heap)
-        source = self._next.pop()
-        if not self._next:
-            self._unpack()
-        return source
-
-    def _unpack(self) -> None:
-        some = self._frames.part(self._unpacked, self._unpacked + _CHUNK_FRAMES)
-        self._unpacked += len(some)
-        self._next = [Source(entry.key_min, entry.seq_min, entry) for entry in some]
-        self._next.reverse()
+_head = itemgetter(0)
 
 
 class Loaded(NamedTuple):
@@ -127,38 +79,39 @@ class Merge:
         self._loaded: list[Loaded] = []
         self._chunk = 1
         self._windows: list[Run] = []
-        self._late: list[Entry] = []
-        self._late_runs: list[Loaded] = []
+        self._late: list[Source] = []  # a heap
+        self._late_bytes = 0  # of those that are in memory
+        self._near: list[Loaded] = []
 
     def add(self, entry: Entry) -> None:
         """Take note of a frame that was pushed after the merge was opened."""
-        self._late.append(entry)
+        heapq.heappush(self._late, Source(entry.key_min, entry.seq_min, entry))
 
     @property
     def is_empty(self) -> bool:
         """Whether no row is left, as far as is known without loading."""
-        return not (
-            self._windows or self._loaded or len(self._pending) or self._late or self._late_runs
-        )
+        return not (self._windows or self._loaded or len(self._pending) or self._late or self._near)
 
     def choose(self, rows: int, key_max: int) -> Choice | None:
         """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there
         are none.
         """
-        has_late = self._late or self._late_runs
-        if not has_late and key_max == INT64_MAX:
-            # The common case by far: what is wanted lies in one window.
-            if not self._windows and (window := self._next_window(rows, key_max)) is not None:
-                self._windows.append(window)
-            if self._windows and rows <= len(self._windows[0]):
-                return _choice([(self._windows[0], self._windows[0].position, sys.maxsize)], rows)
-        if has_late and sum([len(window) for window in self._windows]) < rows:
-            self._take_back_windows()
-        slices, count = self._slices(rows, key_max)
-        if has_late:
-            last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
-            self._load_late(last)
-            slices += self._late_slices(last)
+        windows = self._windows
+        if windows or self._extend_windows(rows, key_max):
+            # The common case by far: what is wanted lies in one window, and before all late rows.
+            run = windows[0]
+            stop = run.position + rows
+            if (
+                stop <= run.rows
+                and key_max == INT64_MAX
+                and not self._near
+                and (not self._late or run.last < self._late[0][:2])
+            ):
+                return Choice(run.batch(run.position, stop), run.row(stop - 1), [(run, stop)])
+        if self._late or self._near:
+            slices = self._slices_with_late(rows, key_max)
+        else:
+            slices = self._slices(rows, key_max)[0]
         slices = [found for found in slices if found[2] > found[1]]
         if not slices:
             return None
@@ -168,9 +121,7 @@ class Merge:
         """The next rows that lie together in memory, at most `rows`: nothing is copied for them.
         Not for a merge that frames are added to.
         """
-        if not self._windows and (window := self._next_window(rows, INT64_MAX)) is not None:
-            self._windows.append(window)
-        if not self._windows:
+        if not self._windows and not self._extend_windows(rows, INT64_MAX):
             return None
         window = self._windows[0]
         return _choice([(window, window.position, window.rows)], rows)
@@ -181,8 +132,8 @@ class Merge:
             run.position = position
         while self._windows and not len(self._windows[0]):
             self._windows.pop(0)
-        if self._late_runs:
-            self._late_runs = [late for late in self._late_runs if len(late.run)]
+        if self._near:
+            self._near = [near for near in self._near if len(near.run)]
 
     def _slices(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], int]:
         """(parts of the windows that hold the next rows, how many that is)."""
@@ -190,11 +141,8 @@ class Merge:
         count = 0
         position = 0
         while count < rows:
-            if position == len(self._windows):
-                window = self._next_window(rows - count, key_max)
-                if window is None:
-                    break
-                self._windows.append(window)
+            if position == len(self._windows) and not self._extend_windows(rows - count, key_max):
+                break
             run = self._windows[position]
             position += 1
             stop = min(run.rows, run.position + rows - count)
@@ -211,59 +159,111 @@ class Merge:
         self._loaded += [Loaded(window, None) for window in self._windows]
         self._windows.clear()
 
-    def _load_late(self, last: tuple[int, int]) -> None:
+    def _slices_with_late(self, rows: int, key_max: int) -> list[tuple[Run, int, int]]:
+        """Parts of the windows and of near frames among which the next rows are."""
+        if sum([len(window) for window in self._windows]) < rows:
+            self._take_back_windows()
+        slices, last = self._reach(rows, key_max)
+        if len(self._near) > _NEAR_RUNS_MAX and self._windows:
+            self._refine(rows)
+            slices, last = self._reach(rows, key_max)
+        return slices + [(run, run.position, run.until(*last)) for run, _ in self._near]
+
+    def _reach(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], tuple[int, int]]:
+        """(parts of the windows, the row that the next ones are not beyond); late frames that reach
+        below it come near.
+        """
+        slices, count = self._slices(rows, key_max)
+        last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
+        self._draw_near(last)
+        return slices, last
+
+    def _draw_near(self, last: tuple[int, int]) -> None:
         """Load the late frames that begin before `last`."""
-        needed = [entry for entry in self._late if (entry.key_min, entry.seq_min) <= last]
-        if needed:
-            self._late = [entry for entry in self._late if (entry.key_min, entry.seq_min) > last]
-            runs = self._load(needed)
-            self._late_runs += [
-                Loaded(run, entry) for run, entry in zip(runs, needed, strict=True) if len(run)
-            ]
-            self._merge_late()
+        unread: list[Source] = []
+        while self._late and self._late[0][:2] <= last:
+            source = heapq.heappop(self._late)
+            if source.run is None:
+                unread.append(source)
+            else:
+                self._near.append(Loaded(source.run, source.entry))
+                self._late_bytes -= source.entry.length
+        self._near += self._read(unread)
 
-    def _merge_late(self) -> None:
-        """Make one run of many short ones, for every pop looks at each."""
-        short = [late.run for late in self._late_runs if late.run.rows < WINDOW_ROWS]
-        if len(short) >= _LATE_RUNS_MAX:
-            one = merged([(run, run.position, run.rows) for run in short])[0]
-            long = [late for late in self._late_runs if late.run.rows >= WINDOW_ROWS]
-            self._late_runs = [*long, Loaded(one, None)]
+    def _refine(self, rows: int) -> None:
+        """Merge the first rows of the windows with those of near frames into a window of its own,
+        so that the next pops need not look at each of them.
+        """
+        first = self._windows[0]
+        stop = min(first.rows, first.position + max(rows, _REFINED_ROWS))
+        limit = first.row(stop - 1)
+        self._draw_near(limit)
+        near, self._near = self._near, []
+        window = merged(_parts_until([Loaded(first, None), *near], limit))[0]
+        self._windows[:1] = [window, first] if len(first) else [window]
+        for run, entry in near:
+            if not len(run):
+                continue
+            if entry is None:
+                self._near.append(Loaded(run, None))
+                continue
+            keep = self._late_bytes < self._bytes_max // 4
+            self._late_bytes += entry.length if keep else 0
+            heapq.heappush(self._late, Source(*run.head, entry, run if keep else None))
 
-    def _late_slices(self, last: tuple[int, int]) -> list[tuple[Run, int, int]]:
-        return [(late.run, late.run.position, late.run.until(*last)) for late in self._late_runs]
-
-    def _next_window(self, wanted: int, key_max: int) -> Run | None:
-        """The next rows in order as one run; None if there are none up to `key_max`."""
+    def _extend_windows(self, wanted: int, key_max: int) -> bool:
+        """Make a window of the next rows in order, or several; False if there are none up to
+        `key_max`.
+        """
         if not self._windows:
             # Behind a window that stands, late frames cannot be: their rows may belong before it.
             self._absorb_late()
         wanted = min(wanted, WINDOW_ROWS)
         if not self._load_enough(wanted, key_max):
-            return self._stream_window()
+            self._windows.append(self._stream_window())
+            return True
         if not self._loaded:
-            return None
-        bound = self._pending.head
-        if len(self._loaded) > 1:
-            self._loaded.sort(key=lambda loaded: loaded.run.head)
-            bound = min(bound, self._loaded[1].run.head)
+            return False
+        if self._pass_whole_runs():
+            return True
         run = self._loaded[0].run
-        if run.last < bound and (key_max == INT64_MAX or run.head[0] <= key_max):
-            return self._loaded.pop(0).run
         if run.head[0] > key_max:
-            return None
+            return False
         if len(self._loaded) == 1:
+            bound = self._pending.head
             start, run.position = run.position, run.until(bound[0], bound[1] - 1)
-            return run.part(start, run.position)
-        return self._merge_window(wanted, self._pending.head)
+            self._windows.append(run.part(start, run.position))
+        else:
+            self._windows.append(self._merge_window(wanted, self._pending.head))
+        return True
+
+    def _pass_whole_runs(self) -> bool:
+        """Make windows of the first runs that end before the next one begins, as they are."""
+        ordered = sorted([(loaded.run.head, loaded) for loaded in self._loaded], key=_head)
+        pending = self._pending.head
+        heads = [head for head, _ in ordered[1:]] + [pending]
+        self._loaded = [loaded for _, loaded in ordered]
+        count = 0
+        for (run, _), head in zip(self._loaded, heads, strict=True):
+            last = run.last
+            if last >= head or last >= pending:
+                break
+            self._windows.append(run)
+            count += 1
+        del self._loaded[:count]
+        return count > 0
 
     def _absorb_late(self) -> None:
         """Make late frames ordinary ones, now that a new window is due."""
-        for entry in self._late:
-            self._pending.push(Source(entry.key_min, entry.seq_min, entry))
+        for source in self._late:
+            if source.run is None:
+                self._pending.push(source)
+            else:
+                self._loaded.append(Loaded(source.run, source.entry))
         self._late.clear()
-        self._loaded += self._late_runs
-        self._late_runs = []
+        self._late_bytes = 0
+        self._loaded += self._near
+        self._near = []
 
     def _load_enough(self, wanted: int, key_max: int) -> bool:
         """Load pending frames until `wanted` rows lie below the first row of the others; False if
@@ -287,23 +287,27 @@ class Merge:
                 if len(self._loaded) > 1 and self._held_bytes() > self._bytes_max:
                     return False
             self._loaded += self._load_pending(chunk)
-            chunk = min(2 * chunk, _CHUNK_FRAMES)
+            chunk = min(2 * chunk, CHUNK_FRAMES)
         return True
 
     def _held_bytes(self) -> int:
         return sum([run.nbytes for run, _ in self._loaded])
 
     def _load_pending(self, count: int) -> list[Loaded]:
-        """Load the next frames; those with nothing left are skipped."""
+        """Load the next frames."""
         sources: list[Source] = []
         wanted_bytes = 0
         # However many frames are read at once, they must not be more than memory allows.
         while len(sources) < count and len(self._pending) and wanted_bytes <= self._bytes_max // 4:
             sources.append(self._pending.pop())
             wanted_bytes += sources[-1].entry.length
+        return self._read(sources)
+
+    def _read(self, sources: list[Source]) -> list[Loaded]:
+        """The rest of frames on disk; those with nothing left are skipped."""
         runs = self._load([source.entry for source in sources])
         loaded = []
-        for (key, seq, entry), run in zip(sources, runs, strict=True):
+        for (key, seq, entry, _), run in zip(sources, runs, strict=True):
             if (key, seq) != (entry.key_min, entry.seq_min):
                 run.position = run.until(key, seq - 1)
             if len(run):
@@ -312,7 +316,8 @@ class Merge:
 
     def _merge_window(self, wanted: int, bound: tuple[int, int]) -> Run:
         """Merge the least rows of all loaded runs, about as many as a window takes."""
-        limit = self._limit(max(wanted, WINDOW_ROWS), bound)
+        rows = max(wanted, WINDOW_ROWS, min(_ROWS_PER_RUN * len(self._loaded), 4 * WINDOW_ROWS))
+        limit = self._limit(rows, bound)
         window = merged(_parts_until(self._loaded, limit))[0]
         self._loaded = [loaded for loaded in self._loaded if len(loaded.run)]
         return window
@@ -349,8 +354,8 @@ class Merge:
         pieces: list[Run] = []
         waiting, self._loaded = self._loaded, []
         while waiting:
-            some = waiting[:_CHUNK_FRAMES]
-            del waiting[:_CHUNK_FRAMES]
+            some = waiting[:CHUNK_FRAMES]
+            del waiting[:CHUNK_FRAMES]
             if parts := _parts_until(some, limit):
                 # Merging copies the rows, so that the frames they came from can go.
                 pieces.append(merged(parts)[0])
@@ -363,7 +368,7 @@ class Merge:
             # Freed blocks of one size serve no other, and would pile up beside the new ones.
             pa.default_memory_pool().release_unused()
             if not waiting and len(self._pending) and self._pending.head <= limit:
-                waiting = self._load_pending(_CHUNK_FRAMES)
+                waiting = self._load_pending(CHUNK_FRAMES)
         return merged([(piece, 0, piece.rows) for piece in pieces])[0]
 
 

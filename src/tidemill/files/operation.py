@@ -7,26 +7,21 @@ group commit (numbers and time are given then), and applied once it is written.
 from __future__ import annotations
 
 import json
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from tidemill.batch.frame import EncodedBody
-from tidemill.batch.header import HEADER_BYTES, pack_header
 from tidemill.errors import Corrupt
 from tidemill.files.bucket import Keys
 from tidemill.files.cut import Cut, pack_cut
-from tidemill.files.draft import Draft
+from tidemill.files.draft import Draft, PreparedFrame
 from tidemill.files.frame_table import Entry
-from tidemill.files.record import ENVELOPE_BYTES, Kind, padded, payload_digest
+from tidemill.files.record import ENVELOPE_BYTES, Kind, padded
 from tidemill.files.state import State
 
 T = TypeVar("T")
-
-_CHECK = struct.Struct("<Q")
 
 
 class GivenRows(NamedTuple):
@@ -34,19 +29,6 @@ class GivenRows(NamedTuple):
 
     keys: Keys
     body: pa.RecordBatch  # as a frame holds them: the key first
-    columns: list[pa.Array] | None  # of the body, if they have been looked at
-
-
-class PreparedFrame(NamedTuple):
-    """Sorted rows of one bucket, encoded; only numbers and time are missing."""
-
-    bucket: int
-    body: EncodedBody
-    key_min: int
-    key_max: int
-    fingerprint: int
-    seqs: tuple[int, int] | None = None  # (least, greatest) of a carried frame, which has its own
-    audience: int = 0
 
 
 class Operation:
@@ -77,7 +59,7 @@ class Operation:
         for _, payload in self.closing:
             total += padded(ENVELOPE_BYTES + len(payload))
         for frame in self.frames:
-            total += padded(ENVELOPE_BYTES + HEADER_BYTES + frame.body.body_bytes)
+            total += frame.record_bytes
         return total
 
     def draft(self, draft: Draft) -> None:
@@ -85,69 +67,16 @@ class Operation:
         left = len(self.frames) + len(self.closing)
         for frame in self.frames:
             left -= 1
-            self._draft_frame(frame, draft, commit=not left)
+            self.entries.append(draft.add_frame(frame, commit=not left))
         for kind, payload in self.closing:
             left -= 1
-            place = draft.add(
-                kind, (payload,), len(payload), payload_digest(payload), commit=not left
-            )
-            self.places.append(place)
+            self.places.append(draft.add(kind, payload, commit=not left))
 
     def apply(self, state: State) -> None:
         """Do to the state what recovery would do on reading the records."""
         for entry, frame in zip(self.entries, self.frames, strict=True):
             if frame.seqs is None:
                 state.push(entry.seq_min, entry.rows)
-
-    def _draft_frame(self, frame: PreparedFrame, draft: Draft, *, commit: bool) -> None:
-        body = frame.body
-        rows, body_bytes = body.rows, body.body_bytes
-        if frame.seqs is None:
-            least = draft.next_seq
-            greatest = least + rows - 1
-            draft.next_seq += rows
-        else:
-            least, greatest = frame.seqs
-        header = pack_header(
-            rows=rows,
-            first_seq=least,
-            key_min=frame.key_min,
-            key_max=frame.key_max,
-            time_us=draft.time_us,
-            fingerprint=frame.fingerprint,
-            body_bytes=body_bytes,
-            body_check=body.check,
-            codec=body.codec,
-            carried=frame.seqs is not None,
-            # A carried frame has no producer, and keeps the greatest of its seqs there.
-            producer_number=0 if frame.seqs is None else greatest,
-        )
-        check = _CHECK.unpack_from(header, HEADER_BYTES - 8)[0]
-        length = HEADER_BYTES + body_bytes
-        place = draft.add(
-            Kind.FRAME,
-            (header, *body.parts),
-            length,
-            check,
-            commit=commit,
-            rows=rows,
-            audience=frame.audience,
-        )
-        self.entries.append(
-            Entry(
-                place >> 32,
-                frame.bucket,
-                frame.key_min,
-                frame.key_max,
-                least,
-                greatest,
-                check,
-                place & 0xFFFFFFFF,
-                length,
-                rows,
-                frame.audience,
-            )
-        )
 
 
 class Push(Operation):

@@ -8,23 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch import (
-    EncodedBody,
-    Gatherer,
     ReadyForm,
     SchemaVersions,
     encode_body,
-    gather_body,
     int64_array,
-    int64_values,
     join_body,
     to_rows,
 )
 from tidemill.clock import Clock
 from tidemill.files.bucket import BucketFunction, Custom, split
-from tidemill.files.operation import GivenRows, PreparedFrame, PushOne, PushTogether
+from tidemill.files.draft import PreparedFrame
+from tidemill.files.operation import GivenRows, PushOne, PushTogether
 from tidemill.limits import SHARED_FRAME_ITEM_BYTES_MAX
-
-_GATHER_BYTES_MIN = 32 * 1024
 
 
 class Preparation:
@@ -35,35 +30,28 @@ class Preparation:
         self._fingerprint = versions.newest_fingerprint
         self._bucket = bucket
         self._clock = clock
-        schema = versions.body(versions.newest_fingerprint, carried=False)
-        self._ready = ReadyForm(schema)
-        self._gatherer = Gatherer(schema)
+        self._ready = ReadyForm(versions.body(versions.newest_fingerprint, carried=False))
 
     def rows(self, data: object, key: str | None = None) -> GivenRows:
         """What the caller gave, in the order given."""
-        if key is None and (columns := self._ready.columns_of(data)) is not None:
-            return GivenRows(int64_values(columns[0]), data, columns)
+        if key is None and (keys := self._ready.keys_of(data)) is not None:
+            return GivenRows(keys, data)
         rows = to_rows(data, schema=self._payload_schema, key=key)
         keys = rows.keys
         if keys is None:
             keys = np.full(len(rows), self._clock.time_ns(), np.int64)
-        return GivenRows(keys, join_body(keys, rows.payload), None)
+        return GivenRows(keys, join_body(keys, rows.payload))
 
-    def frames(self, rows: GivenRows, *, copy: bool = False) -> list[PreparedFrame]:
-        """The rows as frames, in the order of their keys, equal keys in the order given.
-
-        Unless told to `copy`, frames may refer to the caller's memory: they are to be written
-        before the call returns.
-        """
-        keys, body, columns = rows
-        if len(keys) > 1 and not (keys[1:] >= keys[:-1]).all():
+    def frames(self, rows: GivenRows) -> list[PreparedFrame]:
+        """The rows as frames, in the order of their keys, equal keys in the order given."""
+        keys, body = rows
+        if np.count_nonzero(keys[1:] < keys[:-1]):
             order = np.argsort(keys, kind="stable")
-            keys, body, columns = keys[order], body.take(int64_array(order)), None
+            keys, body = keys[order], body.take(int64_array(order))
         key_min, key_max = keys.item(0), keys.item(-1)
         bucket = self._bucket.of(key_min)
         if bucket == self._bucket.of(key_max):
-            encoded = encode_body(body) if copy else self._encode(body, columns)
-            return [PreparedFrame(bucket, encoded, key_min, key_max, self._fingerprint)]
+            return [PreparedFrame(bucket, encode_body(body), key_min, key_max, self._fingerprint)]
         return [
             PreparedFrame(
                 bucket,
@@ -74,14 +62,6 @@ class Preparation:
             )
             for bucket, start, stop in split(keys, self._bucket)
         ]
-
-    def _encode(self, body: pa.RecordBatch, columns: list[pa.Array] | None) -> EncodedBody:
-        """Large bodies are written from where they lie; for small ones a copy is cheaper."""
-        if body.get_total_buffer_size() >= _GATHER_BYTES_MIN:
-            gathered = gather_body(columns or body.columns, self._gatherer)
-            if gathered is not None:
-                return gathered
-        return encode_body(body)
 
     def may_share(self, rows: GivenRows) -> bool:
         """Whether a single row may share a frame with rows of others: only if it cannot spoil
@@ -102,4 +82,4 @@ class Preparation:
         body = pa.concat_batches([member.rows.body for member in members])
         ranks = np.empty(len(members), np.int64)
         ranks[np.argsort(keys, kind="stable")] = np.arange(len(members))
-        return PushTogether(members, self.frames(GivenRows(keys, body, None)), ranks.tolist())
+        return PushTogether(members, self.frames(GivenRows(keys, body)), ranks.tolist())

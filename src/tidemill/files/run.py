@@ -18,11 +18,14 @@ from tidemill.batch import Batch, int64_array, int64_values, join_body
 
 Numbers: TypeAlias = NDArray[np.int64]
 
+_PACKED_ROWS_MIN = 8192
+
 
 class Run:
     """Sorted rows from `position` on."""
 
     __slots__ = (
+        "_first",
         "_keys",
         "_last",
         "_payload",
@@ -44,6 +47,7 @@ class Run:
         seq_max: int,
         keys: Numbers | None = None,
         seqs: Numbers | None = None,
+        first: tuple[int, int] | None = None,  # (key, seq) of the first row, if known
         last: tuple[int, int] | None = None,
     ) -> None:
         self.body = body
@@ -54,6 +58,7 @@ class Run:
         self.position = 0
         self._keys = keys
         self._seqs = seqs
+        self._first = first
         self._last = last
         self._payload: pa.RecordBatch | None = None
 
@@ -92,6 +97,8 @@ class Run:
     @property
     def head(self) -> tuple[int, int]:
         """(key, seq) of the next row."""
+        if self._first is not None and not self.position:
+            return self._first
         return self.row(self.position)
 
     @property
@@ -210,12 +217,30 @@ def _numbers(parts: Sequence[tuple[Run, int, int]]) -> tuple[Numbers, Numbers]:
 
 def sort_order(keys: Numbers, seqs: Numbers) -> Numbers:
     """The permutation that sorts by key, then by seq."""
-    order = np.argsort(keys, kind="stable")
-    sorted_keys = keys[order]
-    sorted_seqs = seqs[order]
-    ties = sorted_keys[1:] == sorted_keys[:-1]
-    # Parts mostly come in the order of their seqs, and then a stable sort has settled the ties
-    # already.
-    if np.any(ties & (sorted_seqs[1:] < sorted_seqs[:-1])):
-        order = np.lexsort((seqs, keys))
+    order = _stable_order(keys)
+    ordered = keys[order]
+    ties = np.flatnonzero(ordered[1:] == ordered[:-1])
+    # Parts mostly come in the order of their seqs, and then a stable sort has settled the ties.
+    if len(ties) and np.any(seqs[order[ties + 1]] < seqs[order[ties]]):
+        is_tied = np.zeros(len(keys), np.bool_)
+        is_tied[ties] = is_tied[ties + 1] = True
+        places = np.flatnonzero(is_tied)
+        rows = order[places]
+        order[places] = rows[np.lexsort((seqs[rows], keys[rows]))]
     return order
+
+
+def _stable_order(keys: Numbers) -> Numbers:
+    """The permutation that sorts by key and keeps the order of equal keys."""
+    row_bits = len(keys).bit_length()
+    if len(keys) >= _PACKED_ROWS_MIN:
+        least = keys.min()
+        key_bits = (int(keys.max()) - int(least)).bit_length()
+        if key_bits + row_bits < 64:
+            # Key and row in one number sort several times faster than rows by their keys.
+            packed = (keys - least) << row_bits
+            packed |= np.arange(len(keys), dtype=np.int64)
+            packed.sort()
+            packed &= (1 << row_bits) - 1
+            return packed
+    return np.argsort(keys, kind="stable")

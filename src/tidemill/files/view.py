@@ -42,7 +42,9 @@ class View:
         self.path = path
         self.pid = os.getpid()
         self.is_closed = False
-        self.guard = threading.Condition()
+        self.guard = threading.RLock()
+        self.arrivals = threading.Condition(self.guard)  # told when something was committed
+        self.waiting = 0  # threads that wait for it; guarded
         self.cursors: dict[int, Cursor] = {}
         self.buckets_open_max = BUCKETS_OPEN_MAX
 

@@ -1,0 +1,69 @@
+"""Frames of a merge that are not in memory. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+from tidemill.files.frame_table import Entry, FrameList
+from tidemill.files.run import Run
+from tidemill.limits import INT64_MAX
+
+CHUNK_FRAMES = 256  # frames read at once
+BEYOND = (INT64_MAX, INT64_MAX)  # a (key, seq) that no row reaches
+
+
+class Source(NamedTuple):
+    """A frame from the row (key, seq) on: those before it are in windows already."""
+
+    key: int
+    seq: int
+    entry: Entry
+    run: Run | None = None  # None: it has to be read from disk
+
+
+class Pending:
+    """Frames that wait to be loaded, the one with the least next row first.
+
+    Those known from the start stay in a sorted table, 64 bytes each, and are unpacked some at a
+    time; the heap holds the few that came later.
+    """
+
+    def __init__(self, frames: FrameList) -> None:
+        self._frames = frames.sorted_by_key()
+        self._unpacked = 0  # how many of the frames
+        self._next: list[Source] = []  # unpacked ones, the least last
+        self._heap: list[Source] = []
+        self._unpack()
+
+    def __len__(self) -> int:
+        return len(self._frames) - self._unpacked + len(self._next) + len(self._heap)
+
+    @property
+    def head(self) -> tuple[int, int]:
+        """(key, seq) of the least next row, or one that no row reaches."""
+        if self._heap and (not self._next or self._heap[0] < self._next[-1]):
+            return self._heap[0][:2]
+        return self._next[-1][:2] if self._next else BEYOND
+
+    @property
+    def length(self) -> int:
+        """The bytes of the frame that is next in the table, as a measure of all."""
+        return self._next[-1].entry.length if self._next else 0
+
+    def push(self, source: Source) -> None:
+        heapq.heappush(self._heap, source)
+
+    def pop(self) -> Source:
+        if self._heap and (not self._next or self._heap[0] < self._next[-1]):
+            return heapq.heappop(self._heap)
+        source = self._next.pop()
+        if not self._next:
+            self._unpack()
+        return source
+
+    def _unpack(self) -> None:
+        some = self._frames.part(self._unpacked, self._unpacked + CHUNK_FRAMES)
+        self._unpacked += len(some)
+        self._next = [Source(entry.key_min, entry.seq_min, entry) for entry in some]
+        self._next.reverse()
