@@ -9,6 +9,12 @@
 """
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from tidemill import aio
 
 if sys.platform == "win32":
     raise ImportError(
@@ -84,4 +90,14 @@ __all__ = [
     "UnknownFormat",
     "Width",
     "__version__",
+    "aio",
 ]
+
+
+def __getattr__(name: str) -> "ModuleType":
+    """`tm.aio` is imported when it is first used: most programs have no event loop."""
+    if name == "aio":
+        import tidemill.aio  # noqa: PLC0415
+
+        return tidemill.aio
+    raise AttributeError(f"module 'tidemill' has no attribute {name!r}")

@@ -34,31 +34,41 @@ class Committer:
 
     def commit(self, operation: Operation) -> None:
         """Return once the operation is written and applied; raise what stopped it otherwise."""
+        self.commit_all([operation])
+
+    def commit_all(self, mine: list[Operation]) -> None:
+        """The same for several operations of one thread: each is there or not, but what stops one
+        stops all.
+        """
         with self._mutex:
             leads = not self._is_led
             if leads:
                 self._is_led = True
             else:
-                wakeup = operation.wakeup = threading.Lock()
+                wakeup = threading.Lock()
                 wakeup.acquire()
-                self._waiting.append(operation)
+                for operation in mine:
+                    operation.wakeup = wakeup
+                # At once, so that whoever leads takes all of them or none.
+                self._waiting += mine
         if leads:
-            self._lead([operation])
+            self._lead(mine)
         else:
-            self._wait(operation, wakeup)
-        if operation.failure is not None:
+            self._wait(mine, wakeup)
+        failure = mine[0].failure
+        if failure is not None:
             if leads:
-                raise operation.failure
-            raise copy.copy(operation.failure) from operation.failure
+                raise failure
+            raise copy.copy(failure) from failure
 
-    def _wait(self, operation: Operation, wakeup: threading.Lock) -> None:
-        """Sleep until the operation is done, or it is this thread's turn to lead."""
+    def _wait(self, mine: list[Operation], wakeup: threading.Lock) -> None:
+        """Sleep until the operations are done, or it is this thread's turn to lead."""
         try:
             wakeup.acquire()
         except BaseException:
-            self._abandon(operation)
+            self._abandon(mine, wakeup)
             raise
-        if not operation.done:
+        if not mine[0].done:
             with self._mutex:
                 group, self._waiting = self._waiting, []
             self._lead(group)
@@ -94,13 +104,13 @@ class Committer:
             else:
                 self._is_led = False
 
-    def _abandon(self, operation: Operation) -> None:
-        """The waiting thread was interrupted: withdraw the operation if it is not being written."""
+    def _abandon(self, mine: list[Operation], wakeup: threading.Lock) -> None:
+        """The waiting thread was interrupted: withdraw what is not being written yet."""
         with self._mutex:
-            if operation not in self._waiting:
+            if mine[0] not in self._waiting:
                 return
-            was_promoted = operation.wakeup is not None and not operation.wakeup.locked()
-            self._waiting.remove(operation)
+            was_promoted = not wakeup.locked()
+            self._waiting = [operation for operation in self._waiting if operation not in mine]
         if was_promoted:
             self._hand_over()
 

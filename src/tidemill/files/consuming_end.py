@@ -253,7 +253,7 @@ class ConsumingEnd:
         if wait_s is None:
             return self._tolerating(attempt, rows, _limit(key_max))
         folder = self._core.folder
-        deadline = folder.clock.monotonic_s() + _seconds(wait_s)
+        deadline = folder.clock.monotonic_s() + wait_seconds(wait_s)
         while True:
             limit = _limit(key_max)
             selection = self._tolerating(attempt, rows, limit)
@@ -440,7 +440,8 @@ def _limit(key_max: KeyMax) -> int:
     return _key(key_max() if callable(key_max) else key_max)
 
 
-def _seconds(wait_s: float) -> float:
+def wait_seconds(wait_s: float) -> float:
+    """A wait as a caller gave it, checked, and no longer than threads can wait."""
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
         raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {wait_s!r}")
     return float(min(wait_s, threading.TIMEOUT_MAX))

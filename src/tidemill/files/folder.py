@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,9 @@ class Folder(View):
         self.options = options
         self.buckets_open_max = options.buckets_open_max
         self.tolerates_damage = options.on_corruption == "continue"
+        # Called under the guard when something was written or the folder is closed, by whichever
+        # thread did it: those who cannot sleep on a condition hear of it here.
+        self.watchers: list[Callable[[], None]] = []
         # What can be refused without looking at the folder is refused before anything is made.
         choose(None, options.bucket)
         SchemaVersions([self._given_schema()])
@@ -111,6 +114,10 @@ class Folder(View):
     def commit(self, operation: Operation) -> None:
         """Write an operation and apply it."""
         self.committer.commit(operation)
+
+    def commit_all(self, operations: list[Operation]) -> None:
+        """Write several operations in one group and apply them."""
+        self.committer.commit_all(operations)
 
     def sync(self) -> None:
         """Make everything written so far last."""
@@ -141,7 +148,7 @@ class Folder(View):
             if self.is_closed:
                 return
             self.is_closed = True
-            self.arrivals.notify_all()
+            self._wake()
         # Whoever is reading or writing ends first, or files would be closed under their hands.
         with self.all_cursors():
             try:
@@ -299,8 +306,14 @@ class Folder(View):
             for operation in operations:
                 operation.apply(state)
                 self._index(operation)
-            if self.waiting:
-                self.arrivals.notify_all()
+            if self.waiting or self.watchers:
+                self._wake()
+
+    def _wake(self) -> None:
+        """Let those who wait look again. Called under the guard."""
+        self.arrivals.notify_all()
+        for watcher in self.watchers:
+            watcher()
 
     def _index(self, operation: Operation) -> None:
         """Let index and cursors know what an operation did. Called under the guard."""

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder import CorruptionMode, Folder, FolderOptions, SyncMode
 from tidemill.files.maintenance import Maintenance
-from tidemill.files.operation import Push, PushOne
+from tidemill.files.pushes import push_operation, push_receipt
 from tidemill.files.queue_core import QueueCore, WhenFull
 from tidemill.files.receipt import Receipt
 from tidemill.files.state import ROOT
@@ -141,24 +140,16 @@ class PriorityQueue(ConsumingEnd):
         """
         self._check()
         folder = self._core.folder
-        sync = folder.options.syncs_pushes
         rows = folder.preparation.rows(data, key)
         count = len(rows.keys)
-        durability: Literal["buffered", "synced"] = "synced" if sync else "buffered"
         if count == 0:
-            return Receipt(folder.state.next_seq, folder.state.arrived, 0, durability)
+            return push_receipt(folder, None, 0)
         if self._bytes_max is not None:
             self._core.make_room(rows.body.nbytes)
-        if folder.preparation.may_share(rows):
-            one = PushOne(rows, sync=sync)
-            folder.commit(one)
-            first = last = one.seq
-        else:
-            push = Push(sync=sync, frames=folder.preparation.frames(rows))
-            folder.commit(push)
-            first, last = push.seqs
+        operation = push_operation(folder, rows)
+        folder.commit(operation)
         self._core.maintenance.after_push()
-        return Receipt(first, last, count, durability)
+        return push_receipt(folder, operation, count)
 
     def forks(self) -> list[str]:
         """The names of all forks, in the order they were made.

@@ -1,0 +1,17 @@
+"""The asyncio twins of everything that waits.
+
+>>> import asyncio, tempfile
+>>> import tidemill as tm
+>>> async def main():
+...     async with tm.aio.PriorityQueue(tempfile.mkdtemp()) as queue:
+...         await queue.push([(3, b"c"), (1, b"a")])
+...         return (await queue.pop(2)).rows()
+>>> asyncio.run(main())
+[(1, b'a'), (3, b'c')]
+"""
+
+from tidemill.aio.fork import Fork
+from tidemill.aio.priority_queue import PriorityQueue
+from tidemill.aio.read import Read
+
+__all__ = ["Fork", "PriorityQueue", "Read"]

@@ -1,0 +1,79 @@
+"""Group commit for tasks: pushes that are awaited at the same time go to disk in one round.
+
+A round takes all that wait, prepares and commits them in one thread, and hands each task its own
+receipt. While one round is on its way to the disk the next is prepared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from itertools import islice
+
+from tidemill.aio.cancellation import see_through
+from tidemill.aio.threads import Threads
+from tidemill.files.pushes import PushRequest, push_all
+from tidemill.files.queue_core import QueueCore
+from tidemill.files.receipt import Receipt
+from tidemill.limits import PUSHES_PER_ROUND_MAX
+
+ROUNDS_MAX = 2  # one that is prepared while another is written
+
+
+class PushRounds:
+    """The pushes of one queue on its event loop."""
+
+    def __init__(self, core: QueueCore, threads: Threads) -> None:
+        self._core = core
+        self._threads = threads
+        self._waiting: dict[asyncio.Future[Receipt], PushRequest] = {}
+        self._begun: set[asyncio.Future[Receipt]] = set()
+        self._rounds = 0
+
+    async def push(self, request: PushRequest) -> Receipt:
+        loop = asyncio.get_running_loop()
+        receipt: asyncio.Future[Receipt] = loop.create_future()
+        self._waiting[receipt] = request
+        # Not at once: tasks that were started together then share the round.
+        loop.call_soon(self._begin)
+        return await see_through(receipt, lambda: self._withdraw(receipt))
+
+    async def drain(self) -> None:
+        """Wait until every push that was begun is done."""
+        while self._waiting or self._begun:
+            await asyncio.wait([*self._waiting, *self._begun])
+
+    def _withdraw(self, receipt: asyncio.Future[Receipt]) -> bool:
+        if self._waiting.pop(receipt, None) is None:
+            return False
+        receipt.cancel()
+        return True
+
+    def _begin(self) -> None:
+        if not self._waiting or self._rounds >= ROUNDS_MAX:
+            return
+        receipts = list(islice(self._waiting, PUSHES_PER_ROUND_MAX))
+        requests = [self._waiting.pop(receipt) for receipt in receipts]
+        self._begun.update(receipts)
+        self._rounds += 1
+        outcomes = self._threads.begin(push_all, self._core, requests)
+        outcomes.add_done_callback(partial(self._finish, receipts))
+
+    def _finish(
+        self,
+        receipts: list[asyncio.Future[Receipt]],
+        outcomes: asyncio.Future[list[Receipt | Exception]],
+    ) -> None:
+        self._begun.difference_update(receipts)
+        self._rounds -= 1
+        failure = outcomes.exception()
+        for number, receipt in enumerate(receipts):
+            outcome = failure or outcomes.result()[number]
+            if isinstance(outcome, Receipt):
+                receipt.set_result(outcome)
+            elif isinstance(outcome, StopIteration):
+                # A future takes any exception but this one, which generators give a meaning to.
+                receipt.set_exception(RuntimeError("a push raised StopIteration"))
+            else:
+                receipt.set_exception(outcome)
+        self._begin()

@@ -1,0 +1,108 @@
+"""Pushes: from rows to an operation and from that to a receipt; one at a time, or several at once.
+
+Several that wait at the same time, each for its own caller, are committed by one thread in one
+group. Each is an operation of its own all the same: what is wrong with one harms no other.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidemill.errors import QueueFull, TidemillError
+from tidemill.files.folder import Folder
+from tidemill.files.operation import GivenRows, Operation, Push, PushOne
+from tidemill.files.queue_core import QueueCore
+from tidemill.files.receipt import Durability, Receipt
+from tidemill.limits import SEGMENT_BYTES
+
+
+class PushRequest(NamedTuple):
+    """What one caller of `push` gave."""
+
+    data: object
+    key: str | None
+
+
+def push_operation(folder: Folder, rows: GivenRows) -> Push | PushOne:
+    """The rows, of which there is at least one, on their way into the journal."""
+    sync = folder.options.syncs_pushes
+    if folder.preparation.may_share(rows):
+        return PushOne(rows, sync=sync)
+    return Push(sync=sync, frames=folder.preparation.frames(rows))
+
+
+def push_receipt(folder: Folder, operation: Push | PushOne | None, count: int) -> Receipt:
+    """The receipt of an operation that was committed; None stands for the push of nothing."""
+    durability: Durability = "synced" if folder.options.syncs_pushes else "buffered"
+    if operation is None:
+        return Receipt(folder.state.next_seq, folder.state.arrived, 0, durability)
+    if isinstance(operation, PushOne):
+        return Receipt(operation.seq, operation.seq, count, durability)
+    return Receipt(*operation.seqs, count, durability)
+
+
+def push_all(core: QueueCore, requests: Sequence[PushRequest]) -> list[Receipt | Exception]:
+    """Push what several callers gave; for each its receipt, or what was wrong with it."""
+    return _Group(core, requests).push()
+
+
+class _Group:
+    """Requests on their way: prepared one by one, committed when they fill a segment or all are."""
+
+    def __init__(self, core: QueueCore, requests: Sequence[PushRequest]) -> None:
+        self._core = core
+        self._requests = requests
+        self._outcomes: dict[int, Receipt | Exception] = {}
+        self._ready: list[tuple[int, Push | PushOne, int]] = []  # (request, operation, rows)
+        self._ready_bytes = 0
+
+    def push(self) -> list[Receipt | Exception]:
+        for number, request in enumerate(self._requests):
+            try:
+                self._prepare(number, request)
+            # It goes to the caller it belongs to, whose own iterator may raise anything.
+            except Exception as error:  # noqa: BLE001
+                self._outcomes[number] = error
+        self._commit()
+        self._core.maintenance.after_push()
+        return [self._outcomes[number] for number in range(len(self._requests))]
+
+    def _prepare(self, number: int, request: PushRequest) -> None:
+        folder = self._core.folder
+        folder.check_open()
+        rows = folder.preparation.rows(request.data, request.key)
+        count = len(rows.keys)
+        if not count:
+            self._outcomes[number] = push_receipt(folder, None, 0)
+            return
+        data_bytes = rows.body.nbytes
+        if self._ready_bytes + data_bytes > SEGMENT_BYTES:
+            self._commit()
+        self._make_room(data_bytes)
+        self._ready.append((number, push_operation(folder, rows), count))
+        self._ready_bytes += data_bytes
+
+    def _make_room(self, data_bytes: int) -> None:
+        try:
+            self._core.make_room(self._ready_bytes + data_bytes)
+        except QueueFull:
+            # Whether there is room for this one must not depend on what it came with.
+            self._commit()
+            self._core.make_room(data_bytes)
+
+    def _commit(self) -> None:
+        ready, self._ready, self._ready_bytes = self._ready, [], 0
+        if not ready:
+            return
+        folder = self._core.folder
+        operations: list[Operation] = [operation for _, operation, _ in ready]
+        try:
+            folder.commit_all(operations)
+        except TidemillError as error:
+            # Each caller raises its own, with its own traceback.
+            self._outcomes.update({number: copy.copy(error) for number, _, _ in ready})
+            return
+        for number, operation, count in ready:
+            self._outcomes[number] = push_receipt(folder, operation, count)
