@@ -262,15 +262,15 @@ def _failed_writes_left_in_place(patch: Patch) -> None:
 
 
 def _failures_swallowed(patch: Patch) -> None:
-    whole = Committer.commit
+    whole = Committer.request
 
-    def commit(self: Committer, operation: Operation) -> None:
+    def request(self: Committer, mine: list[Operation]) -> None:
         try:
-            whole(self, operation)
+            whole(self, mine)
         except TidemillError:
             pass
 
-    patch.setattr(Committer, "commit", commit)
+    patch.setattr(Committer, "request", request)
 
 
 def _summary_unchecked(patch: Patch) -> None:

@@ -219,6 +219,62 @@ def test_pushes_that_wait_at_the_same_time_share_one_write_and_one_sync(tmp_path
         assert len(queue) == 8 + 2 * 8
 
 
+def test_pops_that_wait_at_the_same_time_share_one_take_and_one_sync(tmp_path: Path) -> None:
+    fs = CountingFileSystem()
+    threads = 16
+    with tm.PriorityQueue(tmp_path, file_system=fs) as queue, ThreadPoolExecutor(threads) as pool:
+        queue.push([(key, b"x") for key in range(2 * threads - 3)])
+        before = fs.calls.copy()
+        fs.sync_began.clear()
+        fs.may_sync.clear()
+        # One pop is at the disk, one waits for the end of the queue, the others wait for that one.
+        first = pool.submit(queue.pop, 2)
+        assert fs.sync_began.wait(WITHIN_S)
+        others = [pool.submit(queue.pop, 2) for _ in range(threads - 1)]
+        _until(lambda: len(queue._pops._pops._waiting) == threads - 2)
+        fs.may_sync.set()
+        batches = [future.result(WITHIN_S) for future in [first, *others]]
+        assert fs.calls["sync.segment"] - before["sync.segment"] == 3
+        popped = [key for batch in batches for key in batch.keys.to_pylist()]
+        assert sorted(popped) == list(range(2 * threads - 3))
+        # Whoever came last finds what is left; all others get what they asked for, side by side.
+        assert sorted(len(batch) for batch in batches) == [0, 1] + [2] * (threads - 2)
+        for batch in batches:
+            keys = batch.keys.to_pylist()
+            assert keys == list(range(keys[0], keys[0] + len(keys))) if keys else True
+        assert len(queue) == 0
+
+
+def test_pops_that_share_a_take_that_fails_all_fail_and_take_nothing(tmp_path: Path) -> None:
+    fs = CountingFileSystem()
+    queue = tm.PriorityQueue(tmp_path, file_system=fs)
+    queue.push([(key, b"x") for key in range(8)])
+    with ThreadPoolExecutor(4) as pool:
+        fs.sync_began.clear()
+        fs.may_sync.clear()
+        first = pool.submit(queue.pop)
+        assert fs.sync_began.wait(WITHIN_S)
+        others = [pool.submit(queue.pop) for _ in range(3)]
+        _until(lambda: len(queue._pops._pops._waiting) == 2)
+
+        def fail(*_: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        journal = queue._core.folder.journal
+        handle = journal.active.file
+        journal.active.file = _WithSync(handle, fail)  # type: ignore[assignment]
+        fs.may_sync.set()
+        assert first.result(WITHIN_S).keys.to_pylist() == [0]
+        for other in others:
+            with pytest.raises(tm.StorageFailed):
+                other.result(WITHIN_S)
+        journal.active.file = handle
+        queue.close()
+    with tm.PriorityQueue(tmp_path) as queue:
+        # The take that failed may have reached the disk or not, but the one before it did.
+        assert queue.peek(-1).keys.to_pylist() in ([1, 2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7])
+
+
 def _until(condition: Callable[[], bool]) -> None:
     """Wait for what no event tells, without a limit on speed."""
     pause = threading.Event()

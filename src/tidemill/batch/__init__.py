@@ -14,6 +14,7 @@ tables     Arrow, pandas, polars as keys and payload
 literals   pairs, bytes, dicts as keys and payload
 rows       whatever a caller pushes, by the two above
 ready      what needs nothing done to it
+plain      single items of bytes
 batch      what a queue gives back
 """
 
@@ -34,6 +35,7 @@ from tidemill.batch.header import (
     unpack_header,
     unpack_known,
 )
+from tidemill.batch.plain import PlainForm, PlainRow
 from tidemill.batch.ready import ReadyForm, int64_values
 from tidemill.batch.rows import Rows, sorted_by_key, to_rows
 from tidemill.batch.schema import (
@@ -52,6 +54,8 @@ __all__ = [
     "EncodedBody",
     "FrameHeader",
     "Item",
+    "PlainForm",
+    "PlainRow",
     "ReadyForm",
     "Rows",
     "SchemaVersions",

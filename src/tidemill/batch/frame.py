@@ -41,7 +41,7 @@ class EncodedBody(NamedTuple):
     (2, 0, True)
     """
 
-    buffer: pa.Buffer
+    buffer: pa.Buffer | bytes
     body_bytes: int
     check: int
     codec: int

@@ -54,19 +54,34 @@ class Skeleton(NamedTuple):
     rows: int
     nodes: slice
     buffers: slice
+    blank: tuple[Any, ...]  # what `layout` packs, with the numbers of the message it was made from
 
 
 def read_by_skeleton(data: memoryview, skeleton: Skeleton | None) -> MessageNumbers | None:
     """The numbers of an uncompressed message, None if it has another skeleton."""
     if skeleton is None or len(data) < skeleton.layout.size:
         return None
-    layout, fixed_of, fixed, body_bytes, rows, nodes, buffers = skeleton
+    layout, fixed_of, fixed, body_bytes, rows, nodes, buffers, _ = skeleton
     found = layout.unpack_from(data)
     if fixed_of(found) != fixed:
         return None
     return MessageNumbers(
         layout.size, found[body_bytes], found[rows], found[nodes], found[buffers], 0
     )
+
+
+def write_by_skeleton(
+    skeleton: Skeleton, body_bytes: int, rows: int, nodes: list[int], buffers: list[int]
+) -> bytes:
+    """The metadata of an uncompressed message with these numbers, as the writer of the skeleton has
+    it.
+    """
+    values: list[Any] = list(skeleton.blank)
+    values[skeleton.body_bytes] = body_bytes
+    values[skeleton.rows] = rows
+    values[skeleton.nodes] = nodes
+    values[skeleton.buffers] = buffers
+    return skeleton.layout.pack(*values)
 
 
 def make_skeleton(data: memoryview, places: MessagePlaces) -> Skeleton | None:
@@ -88,12 +103,14 @@ def make_skeleton(data: memoryview, places: MessagePlaces) -> Skeleton | None:
     unpacker = struct.Struct("".join(layout))
     fixed_of = itemgetter(*fixed_at)
     nodes, buffers = numbers_at[places.nodes[0]], numbers_at[places.buffers[0]]
+    blank = unpacker.unpack_from(data)
     return Skeleton(
         unpacker,
         fixed_of,
-        fixed_of(unpacker.unpack_from(data)),
+        fixed_of(blank),
         numbers_at[places.body_bytes[0]],
         numbers_at[places.rows[0]],
         slice(nodes, nodes + places.nodes[1]),
         slice(buffers, buffers + places.buffers[1]),
+        blank,
     )

@@ -17,6 +17,7 @@ from tidemill.files.cut import Cut, cover_all
 from tidemill.files.draft import PreparedFrame
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.operation import Consume, MakeFork, Push
+from tidemill.files.shared_pops import SharedPops
 from tidemill.files.shovel import check_destination, shovel
 from tidemill.files.snapshot import Scan, Snapshot, key_bounds
 from tidemill.files.state import ROOT
@@ -39,6 +40,7 @@ class ConsumingEnd:
     def __init__(self, core: QueueCore, cursor: Cursor) -> None:
         self._core = core
         self._cursor = cursor
+        self._pops = SharedPops(lambda rows: self._tolerating(self._take, rows, INT64_MAX))
 
     def pop(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
         """Take the `n` items with the smallest keys; n < 0 takes all.
@@ -56,7 +58,7 @@ class ConsumingEnd:
         (0, 1)
         >>> queue.close()
         """
-        selection = self._waiting(self._take, _rows(n), key_max, wait_s)
+        selection = self._waiting(self._take_shared, _rows(n), key_max, wait_s)
         if selection.parts:
             self._after_take(len(selection.batch))
         return selection.batch
@@ -71,7 +73,7 @@ class ConsumingEnd:
         ([(1, b'a')], 2)
         >>> queue.close()
         """
-        return self._waiting(self._cursor.select, _rows(n), key_max, wait_s).batch
+        return self._waiting(self._select, _rows(n), key_max, wait_s).batch
 
     def scan(
         self,
@@ -234,8 +236,24 @@ class ConsumingEnd:
         self._check_not_reading()
         self._cursor.is_reading = True
 
+    def _take_shared(self, rows: int, limit: int) -> Selection:
+        """Choose items and consume them, together with other pops if one is under way."""
+        lock = self._cursor.lock
+        if limit != INT64_MAX:
+            return self._tolerating(self._take, rows, limit)
+        if not lock.acquire(blocking=False):
+            return self._pops.take(rows)
+        try:
+            return self._tolerating(self._take, rows, limit)
+        finally:
+            lock.release()
+
+    def _select(self, rows: int, limit: int) -> Selection:
+        """Choose items."""
+        return self._tolerating(self._cursor.select, rows, limit)
+
     def _take(self, rows: int, limit: int) -> Selection:
-        """Choose items and consume them."""
+        """Choose items and consume them. Called under the cursor's lock."""
         self._check_not_reading()
         selection = self._cursor.select(rows, limit)
         if selection.parts:
@@ -251,12 +269,12 @@ class ConsumingEnd:
     ) -> Selection:
         """Attempt until something is found or the time is up."""
         if wait_s is None:
-            return self._tolerating(attempt, rows, _limit(key_max))
+            return attempt(rows, _limit(key_max))
         folder = self._core.folder
         deadline = folder.clock.monotonic_s() + wait_seconds(wait_s)
         while True:
             limit = _limit(key_max)
-            selection = self._tolerating(attempt, rows, limit)
+            selection = attempt(rows, limit)
             if selection.parts:
                 return selection
             left_s = deadline - folder.clock.monotonic_s()
@@ -275,7 +293,7 @@ class ConsumingEnd:
 
     def _due_in_s(self, now_ns: int) -> float:
         """How long until the next item is due, if keys are a time in nanoseconds."""
-        first = self._tolerating(self._cursor.select, 1, INT64_MAX)
+        first = self._select(1, INT64_MAX)
         return max(first.cut.high - now_ns, 0) / 1e9 if first.parts else float("inf")
 
     def _tolerating(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
@@ -387,6 +405,9 @@ class Read:
         return self
 
     def _begin(self, rows: int, limit: int) -> Selection:
+        return self._end._tolerating(self._mark, rows, limit)
+
+    def _mark(self, rows: int, limit: int) -> Selection:
         self._end._check_not_reading()
         selection = self._end._cursor.select(rows, limit)
         # A read that found nothing has nothing to protect, and others may come before it ends.

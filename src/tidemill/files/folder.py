@@ -113,11 +113,11 @@ class Folder(View):
 
     def commit(self, operation: Operation) -> None:
         """Write an operation and apply it."""
-        self.committer.commit(operation)
+        self.committer.request([operation])
 
     def commit_all(self, operations: list[Operation]) -> None:
         """Write several operations in one group and apply them."""
-        self.committer.commit_all(operations)
+        self.committer.request(operations)
 
     def sync(self) -> None:
         """Make everything written so far last."""
@@ -152,7 +152,7 @@ class Folder(View):
         # Whoever is reading or writing ends first, or files would be closed under their hands.
         with self.all_cursors():
             try:
-                self.committer.commit(Operation(sync=False))
+                self.committer.request([Operation(sync=False)])
             except Closed:
                 pass  # As it should be: those that are under way are done, and none follow.
             try:

@@ -334,7 +334,7 @@ class Journal:
     def _write_spine(self) -> None:
         if self._spine is None:
             return
-        entries = [SpineEntry(*record, self.synced) for record in self._unnoted]
+        entries = [(*record, self.synced) for record in self._unnoted]
         self._unnoted.clear()
         try:
             self._spine.pwrite([pack_entries(entries)], self._spine_end)

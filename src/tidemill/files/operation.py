@@ -7,14 +7,15 @@ group commit (numbers and time are given then), and applied once it is written.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from tidemill.batch import PlainRow
 from tidemill.errors import Corrupt
 from tidemill.files.bucket import Keys
+from tidemill.files.combining import Request
 from tidemill.files.cut import Cut, pack_cut
 from tidemill.files.draft import Draft, PreparedFrame
 from tidemill.files.frame_table import Entry
@@ -30,11 +31,19 @@ class GivenRows(NamedTuple):
     keys: Keys
     body: pa.RecordBatch  # as a frame holds them: the key first
 
+    @property
+    def row_count(self) -> int:
+        return len(self.keys)
 
-class Operation:
+    @property
+    def data_bytes(self) -> int:
+        return int(self.body.nbytes)
+
+
+class Operation(Request):
     """One operation on its way into the journal."""
 
-    __slots__ = ("closing", "done", "entries", "failure", "frames", "places", "sync", "wakeup")
+    __slots__ = ("closing", "entries", "frames", "places", "sync")
 
     def __init__(
         self,
@@ -43,14 +52,12 @@ class Operation:
         frames: Sequence[PreparedFrame] = (),
         closing: Sequence[tuple[Kind, bytes]] = (),  # the records behind the frames
     ) -> None:
+        super().__init__()
         self.sync = sync
         self.frames = frames
         self.closing = closing
         self.entries: list[Entry] = []
         self.places: list[int] = []  # of the closing records
-        self.done = False
-        self.failure: BaseException | None = None
-        self.wakeup: threading.Lock | None = None  # what the thread sleeps on, if it has to wait
 
     @property
     def total_bytes(self) -> int:
@@ -96,11 +103,11 @@ class PushOne(Operation):
     of their own so that their numbers stay together.
     """
 
-    __slots__ = ("rows", "seq")
+    __slots__ = ("row", "seq")
 
-    def __init__(self, rows: GivenRows, *, sync: bool) -> None:
+    def __init__(self, row: GivenRows | PlainRow, *, sync: bool) -> None:
         super().__init__(sync=sync)
-        self.rows = rows
+        self.row = row
         self.seq = 0
 
 

@@ -4,10 +4,14 @@ boundaries, encoded.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import numpy as np
 import pyarrow as pa
 
 from tidemill.batch import (
+    PlainForm,
+    PlainRow,
     ReadyForm,
     SchemaVersions,
     encode_body,
@@ -30,7 +34,17 @@ class Preparation:
         self._fingerprint = versions.newest_fingerprint
         self._bucket = bucket
         self._clock = clock
-        self._ready = ReadyForm(versions.body(versions.newest_fingerprint, carried=False))
+        schema = versions.body(versions.newest_fingerprint, carried=False)
+        self._ready = ReadyForm(schema)
+        self._plain = PlainForm(schema)
+
+    def given(self, data: object, key: str | None = None) -> GivenRows | PlainRow:
+        """What the caller gave; one small item of bytes, which may share a frame, as it is."""
+        if key is None and not isinstance(self._bucket, Custom):
+            row = self._plain.row_of(data, self._clock.time_ns)
+            if row is not None:
+                return row
+        return self.rows(data, key)
 
     def rows(self, data: object, key: str | None = None) -> GivenRows:
         """What the caller gave, in the order given."""
@@ -76,10 +90,32 @@ class Preparation:
 
     def together(self, members: list[PushOne]) -> PushTogether:
         """Several pushes of one row as one operation."""
-        if len(members) == 1:
-            return PushTogether(members, self.frames(members[0].rows), [0])
-        keys = np.concatenate([member.rows.keys for member in members])
-        body = pa.concat_batches([member.rows.body for member in members])
-        ranks = np.empty(len(members), np.int64)
-        ranks[np.argsort(keys, kind="stable")] = np.arange(len(members))
-        return PushTogether(members, self.frames(GivenRows(keys, body)), ranks.tolist())
+        plain = [member.row for member in members if isinstance(member.row, PlainRow)]
+        if len(plain) == len(members) == 1:
+            return PushTogether(members, [self._plain_frame(plain)], [0])
+        if len(plain) == len(members):
+            order = sorted(range(len(plain)), key=[row.key for row in plain].__getitem__)
+            frames = self._plain_frames([plain[index] for index in order])
+            ranks = [0] * len(order)
+            for rank, index in enumerate(order):
+                ranks[index] = rank
+            return PushTogether(members, frames, ranks)
+        given = [
+            self.rows([member.row]) if isinstance(member.row, PlainRow) else member.row
+            for member in members
+        ]
+        keys = np.concatenate([rows.keys for rows in given])
+        body = pa.concat_batches([rows.body for rows in given])
+        places = np.empty(len(members), np.int64)
+        places[np.argsort(keys, kind="stable")] = np.arange(len(members))
+        return PushTogether(members, self.frames(GivenRows(keys, body)), places.tolist())
+
+    def _plain_frames(self, rows: list[PlainRow]) -> list[PreparedFrame]:
+        """Sorted plain rows as frames, one for each bucket."""
+        by_bucket = groupby(rows, lambda row: self._bucket.of(row.key))
+        return [self._plain_frame(list(group)) for _, group in by_bucket]
+
+    def _plain_frame(self, rows: list[PlainRow]) -> PreparedFrame:
+        low, high = rows[0].key, rows[-1].key
+        body = self._plain.encode(rows)
+        return PreparedFrame(self._bucket.of(low), body, low, high, self._fingerprint)

@@ -140,13 +140,13 @@ class PriorityQueue(ConsumingEnd):
         """
         self._check()
         folder = self._core.folder
-        rows = folder.preparation.rows(data, key)
-        count = len(rows.keys)
+        given = folder.preparation.given(data, key)
+        count = given.row_count
         if count == 0:
             return push_receipt(folder, None, 0)
         if self._bytes_max is not None:
-            self._core.make_room(rows.body.nbytes)
-        operation = push_operation(folder, rows)
+            self._core.make_room(given.data_bytes)
+        operation = push_operation(folder, given)
         folder.commit(operation)
         self._core.maintenance.after_push()
         return push_receipt(folder, operation, count)

@@ -10,6 +10,7 @@ import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidemill.batch import PlainRow
 from tidemill.errors import QueueFull, TidemillError
 from tidemill.files.folder import Folder
 from tidemill.files.operation import GivenRows, Operation, Push, PushOne
@@ -25,12 +26,12 @@ class PushRequest(NamedTuple):
     key: str | None
 
 
-def push_operation(folder: Folder, rows: GivenRows) -> Push | PushOne:
+def push_operation(folder: Folder, given: GivenRows | PlainRow) -> Push | PushOne:
     """The rows, of which there is at least one, on their way into the journal."""
     sync = folder.options.syncs_pushes
-    if folder.preparation.may_share(rows):
-        return PushOne(rows, sync=sync)
-    return Push(sync=sync, frames=folder.preparation.frames(rows))
+    if isinstance(given, PlainRow) or folder.preparation.may_share(given):
+        return PushOne(given, sync=sync)
+    return Push(sync=sync, frames=folder.preparation.frames(given))
 
 
 def push_receipt(folder: Folder, operation: Push | PushOne | None, count: int) -> Receipt:
@@ -72,16 +73,16 @@ class _Group:
     def _prepare(self, number: int, request: PushRequest) -> None:
         folder = self._core.folder
         folder.check_open()
-        rows = folder.preparation.rows(request.data, request.key)
-        count = len(rows.keys)
+        given = folder.preparation.given(request.data, request.key)
+        count = given.row_count
         if not count:
             self._outcomes[number] = push_receipt(folder, None, 0)
             return
-        data_bytes = rows.body.nbytes
+        data_bytes = given.data_bytes
         if self._ready_bytes + data_bytes > SEGMENT_BYTES:
             self._commit()
         self._make_room(data_bytes)
-        self._ready.append((number, push_operation(folder, rows), count))
+        self._ready.append((number, push_operation(folder, given), count))
         self._ready_bytes += data_bytes
 
     def _make_room(self, data_bytes: int) -> None:

@@ -28,7 +28,7 @@ class SpineEntry(NamedTuple):
     synced: int
 
 
-def pack_entries(entries: Iterable[SpineEntry]) -> bytes:
+def pack_entries(entries: Iterable[tuple[int, int, int, int]]) -> bytes:
     packed = [_FIELDS.pack(*entry) for entry in entries]
     return b"".join([fields + _CHECK.pack(_digest(fields)) for fields in packed])
 

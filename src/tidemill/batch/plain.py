@@ -1,0 +1,109 @@
+"""The short way in for single items of bytes: the body of a frame without Arrow's builders.
+
+For one row they cost more than all the rest of a push. The bytes are those that Arrow would have
+written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import pyarrow as pa
+from xxhash import xxh3_64_intdigest
+
+from tidemill.batch.frame import EncodedBody, body_schema
+from tidemill.batch.header import CODEC_NONE
+from tidemill.batch.ipc import body_shape
+from tidemill.batch.schema import DEFAULT
+from tidemill.batch.skeleton import write_by_skeleton
+from tidemill.limits import INT64_MAX, INT64_MIN, SHARED_FRAME_ITEM_BYTES_MAX
+
+_PADDING = [bytes(count) for count in range(8)]
+
+
+class PlainRow(NamedTuple):
+    """One small item of bytes."""
+
+    key: int
+    value: bytes
+
+    @property
+    def row_count(self) -> int:
+        return 1
+
+    @property
+    def data_bytes(self) -> int:
+        return len(self.value)
+
+
+class PlainForm:
+    """Recognises single items of bytes, and encodes some of them together.
+
+    >>> form = PlainForm(body_schema(DEFAULT, carried=False))
+    >>> form.row_of([(3, b"c")], now_ns=None), form.row_of([(3, "c")], now_ns=None)
+    (PlainRow(key=3, value=b'c'), None)
+    """
+
+    __slots__ = ("_skeleton",)
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """`schema` is that of the bodies of the queue's frames; of any but the default one, no row
+        is plain.
+        """
+        is_default = schema.equals(body_schema(DEFAULT, carried=False))
+        self._skeleton = body_shape(schema).skeleton if is_default else None
+
+    def row_of(self, data: object, now_ns: Callable[[], int] | None) -> PlainRow | None:
+        """The row of a list of one, if it is plain; `now_ns` gives the key of one without."""
+        if self._skeleton is None or type(data) is not list or len(data) != 1:
+            return None
+        row = data[0]
+        if type(row) is tuple and len(row) == 2:
+            key, value = row
+        elif type(row) is bytes and now_ns is not None:
+            key, value = now_ns(), row
+        else:
+            return None
+        if type(key) is not int or not INT64_MIN <= key <= INT64_MAX:
+            return None
+        if type(value) is not bytes or len(value) > SHARED_FRAME_ITEM_BYTES_MAX:
+            return None
+        return PlainRow(key, value)
+
+    def encode(self, rows: Sequence[PlainRow]) -> EncodedBody:
+        """The body of these rows, in the order given.
+
+        >>> schema = body_schema(DEFAULT, carried=False)
+        >>> body = PlainForm(schema).encode([PlainRow(1, b"a"), PlainRow(2, b"bc")])
+        >>> arrays = [pa.array([1, 2]), pa.array([b"a", b"bc"])]
+        >>> batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        >>> body.buffer == batch.serialize().to_pybytes()
+        True
+        """
+        if self._skeleton is None:
+            raise TypeError("only rows of the default schema are plain")
+        count = len(rows)
+        ends = list(accumulate([len(value) for _, value in rows]))
+        keys = struct.pack(f"<{count}q", *[key for key, _ in rows])
+        offsets = struct.pack(f"<{count + 1}i", 0, *ends)
+        data_bytes = ends[-1]
+        data_at = len(keys) + len(offsets) + -len(offsets) % 8
+        metadata = write_by_skeleton(
+            self._skeleton,
+            data_at + data_bytes + -data_bytes % 8,
+            count,
+            [count, 0, count, 0],
+            # (where, length) of each buffer; without nulls those of validity are empty.
+            [
+                *(0, 0, 0, len(keys)),
+                *(len(keys), 0, len(keys), len(offsets), data_at, data_bytes),
+            ],
+        )
+        parts = [metadata, keys, offsets, _PADDING[-len(offsets) % 8]]
+        parts += [value for _, value in rows]
+        parts.append(_PADDING[-data_bytes % 8])
+        body = b"".join(parts)
+        return EncodedBody(body, len(body), xxh3_64_intdigest(body), CODEC_NONE, count)

@@ -1,0 +1,120 @@
+"""Requests that wait at the same time are served together, by one of their threads.
+
+A thread that finds nobody serving leads: it serves its own request, wakes the threads whose
+requests were served and hands over to the first of those that came meanwhile, which takes all that
+wait. Everybody else sleeps until its request is done. So the more threads there are, the more
+requests share what serving costs, and one thread alone pays next to nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tidemill.errors import StorageFailed, TidemillError
+
+
+class Request:
+    """Something that a thread wants done, and how it went."""
+
+    __slots__ = ("done", "failure", "wakeup")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.failure: BaseException | None = None
+        self.wakeup: threading.Lock | None = None  # what the thread sleeps on, if it has to wait
+
+
+R = TypeVar("R", bound=Request)
+
+
+class Combining(Generic[R]):
+    """Lets one thread at a time serve all requests that wait."""
+
+    def __init__(self, serve: Callable[[list[R]], None]) -> None:
+        self._serve = serve
+        self._mutex = threading.Lock()
+        self._waiting: list[R] = []
+        self._is_led = False
+
+    def request(self, mine: list[R]) -> None:
+        """Return once the requests of this thread are served; raise what stopped them otherwise.
+        All of them are served together.
+        """
+        with self._mutex:
+            leads = not self._is_led
+            if leads:
+                self._is_led = True
+            else:
+                wakeup = threading.Lock()
+                wakeup.acquire()
+                for request in mine:
+                    request.wakeup = wakeup
+                self._waiting += mine
+        if leads:
+            self._lead(mine)
+        else:
+            self._wait(mine, wakeup)
+        failure = mine[0].failure
+        if failure is not None:
+            if leads:
+                raise failure
+            raise copy.copy(failure) from failure
+
+    def _wait(self, mine: list[R], wakeup: threading.Lock) -> None:
+        """Sleep until the requests are done, or it is this thread's turn to lead."""
+        try:
+            wakeup.acquire()
+        except BaseException:
+            self._abandon(mine, wakeup)
+            raise
+        if not mine[0].done:
+            with self._mutex:
+                group, self._waiting = self._waiting, []
+            self._lead(group)
+
+    def _lead(self, group: list[R]) -> None:
+        failure: BaseException | None = None
+        try:
+            self._serve(group)
+        except TidemillError as error:
+            failure = error
+        except BaseException as error:
+            # An interrupt in the middle of a write: whoever waits must not wait for ever.
+            failure = StorageFailed("the commit was interrupted; close the queue and open it again")
+            failure.__cause__ = error
+            raise
+        finally:
+            for request in group:
+                request.failure = failure
+                request.done = True
+            self._hand_over()
+            for request in group:
+                if request.wakeup is not None:
+                    _wake(request)
+
+    def _hand_over(self) -> None:
+        """Wake the next leader, if anyone waits."""
+        with self._mutex:
+            if self._waiting:
+                _wake(self._waiting[0])
+            else:
+                self._is_led = False
+
+    def _abandon(self, mine: list[R], wakeup: threading.Lock) -> None:
+        """The waiting thread was interrupted: withdraw what is not being served yet."""
+        with self._mutex:
+            if mine[0] not in self._waiting:
+                return
+            was_promoted = not wakeup.locked()
+            self._waiting = [request for request in self._waiting if request not in mine]
+        if was_promoted:
+            self._hand_over()
+
+
+def _wake(request: Request) -> None:
+    """Wake the thread of a request, if it sleeps."""
+    if request.wakeup is not None and request.wakeup.locked():
+        request.wakeup.release()

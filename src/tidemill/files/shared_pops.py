@@ -1,0 +1,46 @@
+"""Pops of one end that wait at the same time are done as one: they share a choice, a take and a
+sync.
+
+Each gets the next items in the order the pops came. If the take fails, all of them fail, and none
+has taken anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidemill.files.combining import Combining, Request
+from tidemill.files.cursor import Selection
+
+
+class _Pop(Request):
+    __slots__ = ("rows", "selection")
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.selection: Selection | None = None
+
+
+class SharedPops:
+    """The pops of one consuming end."""
+
+    def __init__(self, take: Callable[[int], Selection]) -> None:
+        self._take = take
+        self._pops = Combining(self._serve)
+
+    def take(self, rows: int) -> Selection:
+        """Consume the next items; what is returned names those of this pop alone."""
+        pop = _Pop(rows)
+        self._pops.request([pop])
+        if pop.selection is None:
+            raise RuntimeError("a pop ended without an outcome")
+        return pop.selection
+
+    def _serve(self, pops: list[_Pop]) -> None:
+        taken = self._take(sum([pop.rows for pop in pops]))
+        start = 0
+        for pop in pops:
+            batch = taken.batch.slice(start, pop.rows) if len(pops) > 1 else taken.batch
+            pop.selection = taken._replace(batch=batch, parts=taken.parts if len(batch) else [])
+            start += len(batch)
