@@ -48,9 +48,9 @@ from tidemill.errors import (
     UnknownFormat,
 )
 from tidemill.files.bucket import Custom, Shift, Width
-from tidemill.files.consuming_end import Read
 from tidemill.files.fork import Fork
 from tidemill.files.priority_queue import PriorityQueue, Stats
+from tidemill.files.read import Read
 from tidemill.files.receipt import Receipt
 
 __version__ = "0.1.0"

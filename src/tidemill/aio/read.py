@@ -7,7 +7,7 @@ from types import TracebackType
 from tidemill.aio.consuming_end import ConsumingEnd
 from tidemill.batch import Batch
 from tidemill.errors import Closed, ReadInProgress
-from tidemill.files import consuming_end as files
+from tidemill.files import read as files
 from tidemill.files.consuming_end import KeyMax
 
 
