@@ -91,13 +91,20 @@ __all__ = [
     "Width",
     "__version__",
     "aio",
+    "doctor",
 ]
 
 
 def __getattr__(name: str) -> "ModuleType":
-    """`tm.aio` is imported when it is first used: most programs have no event loop."""
+    """`tm.aio` and `tm.doctor` are imported when they are first used: most programs have no event
+    loop, and are healthy.
+    """
     if name == "aio":
         import tidemill.aio  # noqa: PLC0415
 
         return tidemill.aio
+    if name == "doctor":
+        from tidemill.files import doctor  # noqa: PLC0415
+
+        return doctor
     raise AttributeError(f"module 'tidemill' has no attribute {name!r}")

@@ -104,7 +104,7 @@ def _pushes_behind_torn_tails() -> None:
 
 def _flips(suffix: str, count: int = 250) -> None:
     """Flipped bits of one kind of file."""
-    store = bit_flips._store(closed=True)
+    store = bit_flips.small_store(closed=True)
     damages = list(flipped_bits(store.image, chosen=lambda path: path.endswith(suffix)))
     for damage in random.Random(3).sample(damages, count):
         bit_flips._abort(store, damage)
@@ -112,7 +112,7 @@ def _flips(suffix: str, count: int = 250) -> None:
 
 def _misdirected_writes() -> None:
     """Records in the place of others."""
-    store = bit_flips._store(closed=True)
+    store = bit_flips.small_store(closed=True)
     for damage in bit_flips._misplaced_records(store):
         bit_flips._abort(store, damage)
 

@@ -48,7 +48,7 @@ class Store(NamedTuple):
 
 
 @cache
-def _store(*, closed: bool) -> Store:
+def small_store(*, closed: bool) -> Store:
     """Segments behind one that was retired, with all kinds of records and files.
 
     The one that crashed is small enough for every bit; the one that was closed has more segments.
@@ -102,7 +102,7 @@ def _records(image: Image) -> dict[str, list[Found]]:
 
 def test_the_small_store_has_everything() -> None:
     for closed in (False, True):
-        store = _store(closed=closed)
+        store = small_store(closed=closed)
         active = store.records[max(store.records)]
         assert {found.envelope.kind for found in active} == set(Kind) - {Kind.QUARANTINE}
         paths = list(store.image.files())
@@ -113,7 +113,7 @@ def test_the_small_store_has_everything() -> None:
 
 
 def _files(*, closed: bool) -> list[str]:
-    return [path.rpartition("/")[2] for path in _store(closed=closed).image.files()]
+    return [path.rpartition("/")[2] for path in small_store(closed=closed).image.files()]
 
 
 def _abort(store: Store, damage: Damage) -> bool:
@@ -142,7 +142,7 @@ def _abort(store: Store, damage: Damage) -> bool:
     [(closed, name) for closed in (False, True) for name in _files(closed=closed)],
 )
 def test_no_flipped_bit_goes_unnoticed(closed: bool, name: str, tally: Tally) -> None:
-    store = _store(closed=closed)
+    store = small_store(closed=closed)
     same = noticed = 0
     draw = random.Random(name)
     for damage in flipped_bits(store.image, chosen=lambda path: path.endswith(f"/{name}")):
@@ -159,7 +159,7 @@ def test_no_flipped_bit_goes_unnoticed(closed: bool, name: str, tally: Tally) ->
 
 
 def test_a_sample_of_flipped_bits_is_noticed() -> None:
-    store = _store(closed=False)
+    store = small_store(closed=False)
     damages = list(flipped_bits(store.image, tail_bytes=8))
     for damage in random.Random(1).sample(damages, 300):
         _abort(store, damage)
@@ -215,7 +215,7 @@ def _continue(store: Store, damage: Damage) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _files(closed=False))
 def test_a_flipped_bit_costs_its_own_record_only(name: str, tally: Tally) -> None:
-    store = _store(closed=False)
+    store = small_store(closed=False)
     count = 0
     flips = flipped_bits(store.image, chosen=lambda path: path.endswith(f"/{name}"))
     draw = random.Random(name)
@@ -262,7 +262,7 @@ def _deletions(image: Image) -> Iterator[Damage]:
 
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
 def test_derived_files_may_be_damaged_at_will(closed: bool, tally: Tally) -> None:
-    store = _store(closed=closed)
+    store = small_store(closed=closed)
     count = 0
     for damages in (
         truncations(store.image, step=16, chosen=_derived),
@@ -278,7 +278,7 @@ def test_derived_files_may_be_damaged_at_will(closed: bool, tally: Tally) -> Non
 
 
 def test_a_summary_that_goes_while_the_queue_is_open_is_made_again() -> None:
-    store = _store(closed=True)
+    store = small_store(closed=True)
     for spoil in ("delete", "scribble"):
         fs = MemoryFileSystem(store.image)
         queue = open_queue(fs)
@@ -322,7 +322,7 @@ def _misplaced_records(store: Store) -> Iterator[Damage]:
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
 def test_lost_and_misplaced_blocks_are_noticed(closed: bool, tally: Tally) -> None:
-    store = _store(closed=closed)
+    store = small_store(closed=closed)
     count = 0
     step = 1 if SOAK else 16
     for damages in (
@@ -340,7 +340,7 @@ def test_lost_and_misplaced_blocks_are_noticed(closed: bool, tally: Tally) -> No
 
 def test_damage_without_a_spine_is_no_torn_tail() -> None:
     """Power went, the spine with it, and a bit flipped before what a later record calls synced."""
-    store = _store(closed=True)
+    store = small_store(closed=True)
     fs = MemoryFileSystem(store.image)
     for path in map(Path, store.image.files()):
         if path.suffix == ".spine":
@@ -356,7 +356,7 @@ def test_damage_without_a_spine_is_no_torn_tail() -> None:
 
 def test_a_missing_segment_is_noticed() -> None:
     for closed in (False, True):
-        store = _store(closed=closed)
+        store = small_store(closed=closed)
         for path in map(Path, store.records):
             fs = MemoryFileSystem(store.image)
             fs.unlink(path)

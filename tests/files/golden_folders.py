@@ -46,6 +46,9 @@ def unpack(version: int, folder: Path) -> Expected:
     """Unpack an archive into `folder`, one queue for each of `STATES`; returns what they hold."""
     with tarfile.open(archive_of(version)) as archive:
         archive.extractall(folder, filter="data")
+    for path in folder.rglob("*"):
+        # Archives do not keep who may read a folder.
+        path.chmod(0o700 if path.is_dir() else 0o600)
     expected: Expected = json.loads((folder / "expected.json").read_bytes())
     return expected
 

@@ -78,6 +78,11 @@ may only add columns
     def __repr__(self) -> str:
         return f"SchemaVersions({len(self)}, newest {self.newest.names})"
 
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The fingerprints of all versions, oldest first."""
+        return tuple(self._by_fingerprint)
+
     def by_fingerprint(self, mark: int) -> pa.Schema:
         """The payload schema with this fingerprint; a frame that names another is `Corrupt`."""
         schema = self._by_fingerprint.get(mark)

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -76,6 +78,31 @@ class FileSystem(Protocol):
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder last."""
+
+
+class FileFacts(NamedTuple):
+    """What the operating system knows of a name."""
+
+    is_folder: bool
+    is_file: bool  # and no link, pipe or the like
+    mode: int  # the permission bits
+    owner: int  # the user's id
+
+
+@runtime_checkable
+class Surroundings(Protocol):
+    """What a file system may also know; the doctor asks, and nothing depends on it."""
+
+    def facts(self, path: Path) -> FileFacts: ...
+
+    def free_bytes(self, path: Path) -> int:
+        """How much may still be written to the disk that `path` is on."""
+
+    def is_locked(self, path: Path) -> bool:
+        """Whether somebody holds the lock of a file."""
+
+    def user(self) -> int:
+        """The id of the user that this process acts as."""
 
 
 class LocalFile:
@@ -143,8 +170,24 @@ class LocalFile:
         os.ftruncate(self._fd, length)
 
     def lock(self) -> bool:
+        while not self._try_lock(fcntl.LOCK_EX):
+            if not self._try_lock(fcntl.LOCK_SH):
+                return False
+            # Only somebody who wants to know whether it is locked holds it, and not for long.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            time.sleep(0)
+        return True
+
+    def is_locked(self) -> bool:
+        """Whether somebody holds the lock; taken in common, which no owner takes for a lock."""
+        if not self._try_lock(fcntl.LOCK_SH):
+            return True
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return False
+
+    def _try_lock(self, kind: int) -> bool:
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
@@ -161,6 +204,25 @@ class LocalFileSystem:
         if create:
             flags |= os.O_CREAT | os.O_EXCL
         return LocalFile(os.open(path, flags, 0o600))
+
+    def facts(self, path: Path) -> FileFacts:
+        found = os.lstat(path)
+        mode = found.st_mode
+        return FileFacts(stat.S_ISDIR(mode), stat.S_ISREG(mode), stat.S_IMODE(mode), found.st_uid)
+
+    def free_bytes(self, path: Path) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def is_locked(self, path: Path) -> bool:
+        file = LocalFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        try:
+            return file.is_locked()
+        finally:
+            file.close()
+
+    def user(self) -> int:
+        return os.geteuid()
 
     def make_folder(self, path: Path) -> None:
         os.mkdir(path, 0o700)

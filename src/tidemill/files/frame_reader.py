@@ -54,7 +54,7 @@ class FrameReader:
         try:
             if entry.place >= self.own_from:
                 return self._own(entry, payload)
-            return self._foreign(entry, payload)
+            return self.decode(entry, payload)
         except Corrupt as damage:
             found = DamagedFrame(damage.reason, path=segment.path, offset=entry.offset)
             found.entry = entry
@@ -91,7 +91,8 @@ class FrameReader:
             last=(entry.key_max, entry.seq_max),
         )
 
-    def _foreign(self, entry: Entry, payload: pa.Buffer) -> Run:
+    def decode(self, entry: Entry, payload: pa.Buffer) -> Run:
+        """The rows of a frame of any origin, validated through and through."""
         versions = self.versions
         view = memoryview(payload)
         header = unpack_header(view)

@@ -39,8 +39,8 @@ class OwnerLock:
         except FileExistsError:
             file = fs.open(path, write=True)
         if file.lock():
-            return cls(file, _read(file)[1])
-        pid = _read(file)[0]
+            return cls(file, read_owner(file)[1])
+        pid = read_owner(file)[0]
         file.close()
         owner = "another handle in this process" if pid == os.getpid() else f"process {pid}"
         if pid is None:
@@ -73,7 +73,7 @@ def _forget_inherited() -> None:
 os.register_at_fork(after_in_child=_forget_inherited)
 
 
-def _read(file: File) -> tuple[int | None, int]:
+def read_owner(file: File) -> tuple[int | None, int]:
     """(process id, epoch) of the owner, as far as the file says."""
     try:
         found = json.loads(file.pread(256, 0))

@@ -41,6 +41,7 @@ class Found(NamedTuple):
     envelope: Envelope
     payload: bytes  # empty for a frame
     header: FrameHeader | None  # of a frame
+    frame: memoryview | None = None  # header and body of a frame, if they were asked for
 
 
 class Damage(NamedTuple):
@@ -71,8 +72,12 @@ class _Window:
         return memoryview(self._data)[at : at + length]
 
 
-def scan(file: File, number: int, spine: list[SpineEntry]) -> Iterator[Finding]:
-    """All records of segment `number`, in order, with the damage between them."""
+def scan(
+    file: File, number: int, spine: list[SpineEntry], *, frames: bool = False
+) -> Iterator[Finding]:
+    """All records of segment `number`, in order, with the damage between them; `frames`: also the
+    bytes of frames.
+    """
     window = _Window(file)
     starts = sorted({split_place(entry.place)[1]: entry for entry in spine if entry.length}.items())
     offsets = [start for start, _ in starts]
@@ -80,7 +85,7 @@ def scan(file: File, number: int, spine: list[SpineEntry]) -> Iterator[Finding]:
     while True:
         place = make_place(number, offset)
         try:
-            found = _read_record(window, place, offset)
+            found = _read_record(window, place, offset, frames=frames)
             if found is None:
                 if offset in offsets:
                     raise Corrupt("zeroes stand where the record should")
@@ -95,7 +100,7 @@ def scan(file: File, number: int, spine: list[SpineEntry]) -> Iterator[Finding]:
             offset += length
 
 
-def _read_record(window: _Window, place: int, offset: int) -> Found | None:
+def _read_record(window: _Window, place: int, offset: int, *, frames: bool) -> Found | None:
     head = window.read(ENVELOPE_BYTES, offset)
     if not head:
         return None
@@ -112,7 +117,7 @@ def _read_record(window: _Window, place: int, offset: int) -> Found | None:
     check_frame_header(envelope, header)
     if _digest(payload[HEADER_BYTES:]) != header.body_check:
         raise Corrupt("the body of the frame does not match its checksum")
-    return Found(envelope, b"", header)
+    return Found(envelope, b"", header, payload if frames else None)
 
 
 def promised_behind(file: File, number: int, offset: int) -> int:

@@ -23,7 +23,7 @@ from tidemill.files.filesystem import FileSystem
 from tidemill.limits import INT64_MAX, SEGMENT_BYTES_MIN
 
 NAME = "settings.json"
-_DRAFT = "settings.json.new"
+DRAFT_NAME = "settings.json.new"
 FORMAT = 2
 FORMATS_OLD = (1,)  # that `upgrade` knows how to bring up to date
 KIND = "priority-queue"
@@ -52,15 +52,15 @@ def write_settings(fs: FileSystem, folder: Path, settings: Settings) -> None:
         "schemas": settings.versions.to_json(),
     }
     document["check"] = _check(document)
-    if _DRAFT in fs.list_folder(folder):
-        fs.unlink(folder / _DRAFT)
-    file = fs.open(folder / _DRAFT, create=True)
+    if DRAFT_NAME in fs.list_folder(folder):
+        fs.unlink(folder / DRAFT_NAME)
+    file = fs.open(folder / DRAFT_NAME, create=True)
     try:
         file.pwrite([json.dumps(document, indent=2).encode() + b"\n"], 0)
         file.sync()
     finally:
         file.close()
-    fs.rename(folder / _DRAFT, folder / NAME)
+    fs.rename(folder / DRAFT_NAME, folder / NAME)
     fs.sync_folder(folder)
 
 

@@ -1,0 +1,347 @@
+"""Verifies a whole folder, without changing a byte and without its lock.
+
+    1. survey    names, settings, lock, access, room
+    2. look      what opening would lead to: the state, the segments, where the data ends
+    3. segments  every record of each, one segment after the other
+    4. census    what each fork has left, counted anew and held against the state
+    5. wards     the copies of records that were set aside
+
+Beside a running owner all of it is about the moment of the look. Segments that the owner gives back
+meanwhile are left out, and with them the census, since their items have moved.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidemill.batch import SchemaVersions
+from tidemill.errors import BucketMismatch, Corrupt, StorageFailed, UnknownFormat
+from tidemill.files.bucket import BucketFunction, choose
+from tidemill.files.census import Census
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.folder import JOURNAL_NAME
+from tidemill.files.look import Look, summary_problem, take_look
+from tidemill.files.quarantine import check_copies
+from tidemill.files.record import split_place
+from tidemill.files.report import Findings, OnProgress, Progress, Report, counted
+from tidemill.files.scan import Damage
+from tidemill.files.segment import Segment, segment_path
+from tidemill.files.segment_check import (
+    REBUILD,
+    REPORT_BUG,
+    SET_ASIDE,
+    Checked,
+    Known,
+    SegmentCheck,
+    Thread,
+)
+from tidemill.files.settings import NAME as SETTINGS_NAME
+from tidemill.files.shadow import Vanished
+from tidemill.files.spine import ENTRY_BYTES, unpack_entries
+from tidemill.files.state import State
+from tidemill.files.storage import storage_errors
+from tidemill.files.survey import Survey
+
+RESTORE = "restore the folder from a backup"
+
+
+class Examination:
+    """One verification of one folder."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        *,
+        bucket: BucketFunction | None,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._journal = path / JOURNAL_NAME
+        self._given_bucket = bucket
+        self._on_progress = on_progress
+        self._findings = Findings()
+        self._thread = Thread()
+        self._records = self._frames = self._items = self._bytes = self._bytes_total = 0
+        self.damages: list[Damage] = []  # that have to be set aside
+        self.rewrites: list[int] = []  # segments with damage that is not missed
+        self.summaries_wrong: list[int] = []  # segments whose summary says something else
+        self.summaries_made: list[int] = []  # segments that opening makes a summary for
+        self.is_spine_damaged = False
+        self.tail_bytes = 0  # of an operation that was never finished
+        self.quarantined = 0  # records that are set aside already
+        self.report = self._run()
+
+    def _run(self) -> Report:
+        with storage_errors("verifying", self._path):
+            survey = Survey(self._fs, self._path, self._findings)
+            survey.run()
+            settings = survey.settings
+            versions = None if settings is None else settings.versions
+            bucket = self._bucket(None if settings is None else settings.bucket)
+            if JOURNAL_NAME not in survey.names:
+                self._findings.damage("journal", self._journal, "the journal is missing", RESTORE)
+                return self._report(survey, None, [])
+            look = take_look(
+                self._fs,
+                self._journal,
+                (lambda _: 0) if bucket is None else bucket.of,
+                is_in_use=survey.is_in_use,
+            )
+            try:
+                return self._verify(survey, look, versions, bucket)
+            finally:
+                look.close()
+
+    def _verify(
+        self,
+        survey: Survey,
+        look: Look,
+        versions: SchemaVersions | None,
+        bucket: BucketFunction | None,
+    ) -> Report:
+        state = None if look.recovered is None else look.recovered.state
+        segments = {segment.number: segment for segment in look.segments}
+        self.quarantined = 0 if state is None else len(state.quarantined)
+        self.tail_bytes = 0 if look.recovered is None else look.recovered.torn_bytes
+        self._tell_of_opening(survey, look, state)
+        census = None if state is None or versions is None else Census(segments, state, versions)
+        known = Known(versions, bucket, state, census, look.read_whole, max(segments, default=0))
+        self._bytes_total = sum(segment.end for segment in segments.values())
+        vanished = [
+            number
+            for number, segment in sorted(segments.items())
+            if not self._check_segment(segment, look, known)
+        ]
+        if vanished:
+            self._tell_of_vanished(vanished, bucket)
+        self._tell_of_complaints(look)
+        self._tell_of_derived(survey, look, segments)
+        if census is not None and state is not None:
+            self._count(census, state, is_moving=bool(vanished))
+        if state is not None:
+            check_copies(self._fs, self._path, state.quarantined, self._findings)
+        return self._report(survey, state, list(segments))
+
+    def _bucket(self, recorded: str | None) -> BucketFunction | None:
+        if recorded is None:
+            return None
+        if self._given_bucket is not None:
+            return choose(recorded, self._given_bucket)
+        try:
+            return choose(recorded, None)
+        except BucketMismatch:
+            self._findings.note(
+                "bucket",
+                self._path / SETTINGS_NAME,
+                f"the bucket function {recorded} was not given, so that it was not verified "
+                "whether frames keep to their buckets",
+            )
+            return None
+
+    def _check_segment(self, segment: Segment, look: Look, known: Known) -> bool:
+        """Verify a segment; False if it vanished meanwhile."""
+        before = self._records, self._frames, self._items
+        try:
+            check = SegmentCheck(
+                segment, look.spine_of(segment), known, self._thread, self._findings
+            )
+            checked = check.run(self._tick)
+        except Vanished:
+            self._records, self._frames, self._items = before
+            return False
+        except (OSError, StorageFailed) as error:
+            self._findings.damage(
+                "unreadable", segment.path, f"the disk reports an error: {error}", RESTORE
+            )
+            self._thread.state = None
+            return True
+        self._note(segment, checked)
+        return True
+
+    def _note(self, segment: Segment, checked: Checked) -> None:
+        self._frames += checked.frames
+        self._items += checked.items
+        self.damages += checked.damages
+        if checked.needs_rewrite:
+            self.rewrites.append(segment.number)
+        if checked.needs_summary:
+            self.summaries_wrong.append(segment.number)
+
+    def _tick(self, records: int, step_bytes: int) -> None:
+        self._records += records
+        self._bytes += step_bytes
+        if self._on_progress is not None:
+            self._on_progress(Progress(self._records, self._bytes, self._bytes_total))
+
+    def _tell_of_opening(self, survey: Survey, look: Look, state: State | None) -> None:
+        if look.failure is not None:
+            if isinstance(look.failure, UnknownFormat):
+                raise look.failure
+            self._findings.damage(
+                "journal",
+                look.failure.path or self._journal,
+                f"{look.failure.reason}; the queue cannot be opened",
+                RESTORE,
+                offset=look.failure.offset,
+            )
+        elif look.recovered is None:
+            if survey.settings is not None:
+                self._findings.damage("journal", self._journal, "the journal is empty", RESTORE)
+        elif look.recovered.torn_bytes and not survey.is_in_use:
+            self._findings.note(
+                "tail",
+                look.recovered.segments[-1].path,
+                "an operation was being written when a process died; nobody was promised it, and "
+                "opening cuts it off",
+                offset=look.recovered.segments[-1].end,
+            )
+        if survey.settings is None and SETTINGS_NAME not in survey.names:
+            if state is not None and (state.next_seq > 1 or len(state.forks) > 1):
+                self._findings.damage(
+                    "settings",
+                    self._path / SETTINGS_NAME,
+                    "the settings are missing; without them nobody knows the schema of the items",
+                    "restore the file from a backup: it changes only when the schema does",
+                )
+            else:
+                self._findings.note(
+                    "creation",
+                    self._path,
+                    "the queue was being made when a process died; opening it makes it anew",
+                )
+
+    def _tell_of_complaints(self, look: Look) -> None:
+        told = {damage.place for damage in self.damages}
+        for place, reason in sorted(look.complaints.items()):
+            if place not in told:
+                number, offset = split_place(place)
+                path = segment_path(self._journal, number)
+                self._findings.damage("record", path, reason, SET_ASIDE, offset=offset)
+
+    def _tell_of_vanished(self, numbers: list[int], bucket: BucketFunction | None) -> None:
+        again = take_look(
+            self._fs, self._journal, (lambda _: 0) if bucket is None else bucket.of, is_in_use=True
+        )
+        missing = {split_place(place)[0] for place in again.complaints}
+        again.close()
+        for number in sorted(missing.intersection(numbers)):
+            path = segment_path(self._journal, number)
+            self._findings.damage("record", path, "the segment is missing", SET_ASIDE)
+        given_back = len(set(numbers) - missing)
+        if given_back:
+            self._findings.note(
+                "moving",
+                self._journal,
+                f"{counted(given_back, 'segment')} went while this ran, since no item is needed "
+                "there any more; what forks have left was not counted",
+                "close the queue and verify again, to be sure of that too",
+            )
+
+    def _tell_of_derived(self, survey: Survey, look: Look, segments: dict[int, Segment]) -> None:
+        for number, reason in sorted(look.summaries_bad.items()):
+            path = segment_path(self._journal, number).with_suffix(".summary")
+            if survey.is_in_use and summary_problem(self._fs, self._journal, number) is None:
+                continue  # It was being written.
+            self._findings.warn(
+                "summary", path, f"{reason}; it is derived, so nothing is lost", REBUILD
+            )
+        last = max(segments, default=0)
+        if last and not survey.is_in_use:
+            self._tell_of_spine(segments[last], look)
+        for name in sorted(look.names):
+            number = int(name[:16])
+            if number not in segments and not survey.is_in_use:
+                self._findings.note(
+                    "leftover", self._journal / name, "its segment is gone; opening removes it"
+                )
+        self.summaries_made = [
+            number
+            for number, segment in segments.items()
+            if number != last and (segment.summary is None or number in self.summaries_wrong)
+        ]
+        for number, segment in segments.items():
+            has_summary = segment.summary is not None or number in look.summaries_bad
+            if number != last and not has_summary and not survey.is_in_use:
+                self._findings.note(
+                    "summary",
+                    segment.summary_path,
+                    "there is none yet; opening reads the segment whole and makes it",
+                )
+
+    def _tell_of_spine(self, segment: Segment, look: Look) -> None:
+        path = segment.spine_path
+        if path.name not in look.names:
+            self._findings.note(
+                "spine",
+                path,
+                "there is none; it helps to find records behind a damaged one, and opening makes "
+                "it again",
+            )
+            return
+        file = self._fs.open(path)
+        try:
+            data = file.pread(file.size(), 0)
+        finally:
+            file.close()
+        whole = len(unpack_entries(data))
+        damaged = -(-len(data) // ENTRY_BYTES) - whole
+        if damaged:
+            self.is_spine_damaged = True
+            # The last ones may be half written where a power cut ended them.
+            is_torn = len(unpack_entries(data[: whole * ENTRY_BYTES])) == whole
+            tell = self._findings.note if is_torn else self._findings.warn
+            words = f"{damaged} of its {whole + damaged} entries are damaged"
+            tell("spine", path, f"{words}; it is derived, so nothing is lost", REBUILD)
+
+    def _count(self, census: Census, state: State, *, is_moving: bool) -> None:
+        if is_moving:
+            return
+        if self.damages:
+            self._findings.note(
+                "count",
+                self._path,
+                "what forks have left was not counted, because of the damage; setting records "
+                "aside counts anew",
+            )
+            return
+        if self._thread.seq >= state.next_seq:
+            self._findings.damage(
+                "seq",
+                self._path,
+                f"the next seq is {state.next_seq}, but {self._thread.seq} was given already",
+                REPORT_BUG,
+            )
+        try:
+            left = census.count()
+        except (Corrupt, StorageFailed) as error:
+            self._findings.note("count", self._path, f"what forks have left is not known: {error}")
+            return
+        for id, fork in state.forks.items():
+            if fork.live != left[id]:
+                name = f"fork {fork.name!r}" if fork.name else "the queue"
+                self._findings.damage(
+                    "count",
+                    self._path,
+                    f"{name} says that it has {counted(fork.live, 'item')} left, but it has "
+                    f"{left[id]:,}",
+                    REPORT_BUG,
+                )
+
+    def _report(self, survey: Survey, state: State | None, segments: list[int]) -> Report:
+        forks = {} if state is None else {fork.name: fork.live for fork in state.forks.values()}
+        return Report(
+            path=self._path,
+            findings=tuple(self._findings.all),
+            findings_left_out=self._findings.left_out,
+            format=None if survey.settings is None else survey.settings.format,
+            is_in_use=survey.is_in_use,
+            owner_pid=survey.owner_pid,
+            segments=len(segments),
+            records=self._records,
+            frames=self._frames,
+            items=self._items,
+            bytes=self._bytes,
+            forks=forks,
+        )

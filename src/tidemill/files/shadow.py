@@ -1,0 +1,118 @@
+"""A file system that looks at another one and changes nothing there.
+
+Opening a journal cuts off what a crash left, removes what was retired, and syncs. Over a shadow the
+same code shows what opening would find, without doing it: a name that is unlinked is gone from the
+shadow alone, and so is what lies behind a truncation. Bytes are never changed by opening, only
+written again as they were read, so that writes need not be kept.
+
+It may lie over a folder that another process writes to. A file that was there and is gone raises
+`Vanished`, which nobody takes for an error of the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidemill.errors import StorageFailed
+from tidemill.files.filesystem import Buffer, File, FileSystem
+
+
+class Vanished(StorageFailed):
+    """A file was removed by the owner of the folder while somebody else looked at it."""
+
+
+class ShadowFile:
+    """An open file of a shadow."""
+
+    def __init__(self, inner: File, lengths: dict[Path, int], path: Path) -> None:
+        self._inner = inner
+        self._lengths = lengths
+        self._path = path
+
+    def _length(self, length: int, offset: int) -> int:
+        end = self._lengths.get(self._path)
+        return length if end is None else max(min(length, end - offset), 0)
+
+    def pread(self, length: int, offset: int) -> bytes:
+        return self._inner.pread(self._length(length, offset), offset)
+
+    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+        return self._inner.pread_buffer(self._length(length, offset), offset)
+
+    def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
+        pass  # What opening writes is what it read there.
+
+    def sync(self) -> None:
+        pass
+
+    def size(self) -> int:
+        size = self._inner.size()
+        return min(size, self._lengths.get(self._path, size))
+
+    def truncate(self, length: int) -> None:
+        self._lengths[self._path] = length
+
+    def allocate(self, length: int) -> None:  # noqa: ARG002  Opening never grows a file.
+        raise _read_only(self._path)
+
+    def lock(self) -> bool:
+        raise _read_only(self._path)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class ShadowFileSystem:
+    """Another file system, as it would be after what was asked of this one."""
+
+    def __init__(self, inner: FileSystem) -> None:
+        self._inner = inner
+        self._hidden: set[Path] = set()
+        self._lengths: dict[Path, int] = {}
+        self._seen: set[Path] = set()
+
+    def open(
+        self,
+        path: Path,
+        *,
+        write: bool = False,  # noqa: ARG002  Who writes is not told, since nothing comes of it.
+        create: bool = False,
+    ) -> File:
+        if create:
+            raise _read_only(path)
+        if path in self._hidden:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        try:
+            return ShadowFile(self._inner.open(path), self._lengths, path)
+        except FileNotFoundError as error:
+            if path not in self._seen:
+                raise
+            raise Vanished(
+                f"{path} was removed while it was looked at; try again, or close the queue first"
+            ) from error
+
+    def make_folder(self, path: Path) -> None:
+        raise _read_only(path)
+
+    def list_folder(self, path: Path) -> list[str]:
+        names = self._inner.list_folder(path)
+        self._seen.update(path / name for name in names)
+        return [name for name in names if path / name not in self._hidden]
+
+    def rename(self, source: Path, target: Path) -> None:  # noqa: ARG002  Nor does it rename.
+        raise _read_only(source)
+
+    def unlink(self, path: Path) -> None:
+        self._hidden.add(path)
+
+    def sync_folder(self, path: Path) -> None:
+        pass
+
+
+def _read_only(path: Path) -> OSError:
+    return OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))

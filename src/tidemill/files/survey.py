@@ -1,0 +1,151 @@
+"""Looks around in a folder: what lies there, who may read it, and how much room is left."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tidemill.errors import Corrupt, NotAQueue
+from tidemill.files import quarantine, settings
+from tidemill.files.filesystem import FileSystem, Surroundings
+from tidemill.files.folder import JOURNAL_NAME
+from tidemill.files.lock import NAME as LOCK_NAME
+from tidemill.files.lock import read_owner
+from tidemill.files.report import Findings
+from tidemill.files.settings import FORMAT, Settings, read_settings
+
+_JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine)")
+_QUARANTINE_NAME = re.compile(r"\d{16}-\d{10}\.(record|json)")
+FOLDERS = {JOURNAL_NAME: _JOURNAL_NAME, quarantine.FOLDER: _QUARANTINE_NAME}
+_FILES = {settings.NAME, settings.DRAFT_NAME, LOCK_NAME, "head"}
+_OTHERS_FOLDERS = {"readers", "consumers"}
+_OTHERS_MAY = 0o077
+_SEGMENTS_FREE_MIN = 2  # room that upkeep needs: it writes before it removes
+
+
+class Survey:
+    """One look around."""
+
+    def __init__(self, fs: FileSystem, path: Path, findings: Findings) -> None:
+        self._fs = fs
+        self._path = path
+        self._findings = findings
+        self._around = fs if isinstance(fs, Surroundings) else None
+        try:
+            self.names = set(fs.list_folder(path))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotAQueue(f"{path} is no folder; name the folder of a queue") from error
+        if not self.names & {settings.NAME, JOURNAL_NAME}:
+            raise NotAQueue(f"{path} holds no queue; name the folder of one")
+        self.is_in_use = self._is_in_use()
+        self.owner_pid: int | None = None
+        self.settings: Settings | None = None
+
+    def _is_in_use(self) -> bool:
+        if self._around is None or LOCK_NAME not in self.names:
+            return False
+        return self._around.is_locked(self._path / LOCK_NAME)
+
+    def run(self) -> None:
+        """Look at everything but the records."""
+        self._look_at_settings()
+        self._look_at_lock()
+        self._look_at_names(self._path, _FILES | _OTHERS_FOLDERS | FOLDERS.keys(), self.names)
+        for name, pattern in FOLDERS.items():
+            if name in self.names:
+                found = set(self._fs.list_folder(self._path / name))
+                ours = {one for one in found if pattern.fullmatch(one)}
+                self._look_at_names(self._path / name, ours, found)
+        self._look_at_room()
+
+    def _look_at_settings(self) -> None:
+        path = self._path / settings.NAME
+        try:
+            self.settings = read_settings(self._fs, self._path, accept_old=True)
+        except Corrupt as damage:
+            self._findings.damage(
+                "settings",
+                path,
+                f"{damage.reason}; without them the folder cannot be opened, and items cannot be "
+                "decoded",
+                "restore the file from a backup: it changes only when the schema does",
+                offset=0,
+            )
+            return
+        if self.settings is not None and self.settings.format != FORMAT:
+            self._findings.warn(
+                "old-format",
+                path,
+                f"the folder has format {self.settings.format}, this release writes {FORMAT}",
+                f"`tidemill upgrade {self._path}`",
+            )
+        if settings.DRAFT_NAME in self.names and not self.is_in_use:
+            self._findings.note(
+                "leftover",
+                self._path / settings.DRAFT_NAME,
+                "new settings were being written when a process died; the old ones hold",
+                "`tidemill doctor --repair` removes it",
+            )
+
+    def _look_at_lock(self) -> None:
+        if LOCK_NAME not in self.names:
+            return
+        path = self._path / LOCK_NAME
+        file = self._fs.open(path)
+        try:
+            self.owner_pid, epoch = read_owner(file)
+            size = file.size()
+        finally:
+            file.close()
+        if size and self.owner_pid is None and not epoch and not self.is_in_use:
+            self._findings.note(
+                "lock", path, "the file does not say who owned the folder last; it is a hint only"
+            )
+
+    def _look_at_names(self, folder: Path, ours: set[str], found: set[str]) -> None:
+        if folder == self._path:
+            self._look_at_access(folder, is_folder=True)
+        for name in sorted(found - ours):
+            self._findings.note("stranger", folder / name, "this is not ours, and is left alone")
+        for name in sorted(found & ours):
+            is_folder = folder == self._path and name in _OTHERS_FOLDERS | FOLDERS.keys()
+            self._look_at_access(folder / name, is_folder=is_folder)
+
+    def _look_at_access(self, path: Path, *, is_folder: bool) -> None:
+        if self._around is None:
+            return
+        try:
+            facts = self._around.facts(path)
+        except FileNotFoundError:
+            return  # The owner of the folder removed it meanwhile.
+        if not (facts.is_folder if is_folder else facts.is_file):
+            what = "folder" if is_folder else "file"
+            self._findings.damage(
+                "kind",
+                path,
+                f"this is no {what}, or a link to one; links are not followed",
+                f"put the {what} itself there",
+            )
+            return
+        if facts.mode & _OTHERS_MAY:
+            self._findings.warn(
+                "access",
+                path,
+                f"others may use it: its mode is {facts.mode:04o}",
+                f"`chmod go= {path}`",
+            )
+        if facts.owner != self._around.user():
+            self._findings.note("owner", path, f"it belongs to user {facts.owner}")
+
+    def _look_at_room(self) -> None:
+        if self._around is None or self.settings is None:
+            return
+        free = self._around.free_bytes(self._path)
+        wanted = _SEGMENTS_FREE_MIN * self.settings.segment_bytes
+        if free < wanted:
+            self._findings.warn(
+                "room",
+                self._path,
+                f"{free:,} bytes are free on the disk; giving disk back takes {wanted:,} first",
+                "make room",
+            )

@@ -1,0 +1,109 @@
+"""Repairs a folder: makes again what is derived, and sets damage aside if told to.
+
+What it does, opening a queue does as well, with the same code; here it is done for all of the
+folder at once, and told. Without being told to, nothing that holds items is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tidemill.errors import Corrupt
+from tidemill.files.bucket import BucketFunction
+from tidemill.files.carry import carry
+from tidemill.files.examination import Examination
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.folder import JOURNAL_NAME
+from tidemill.files.lock import OwnerLock
+from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.record import split_place
+from tidemill.files.report import OnProgress, Report, counted
+from tidemill.files.segment import segment_path
+from tidemill.files.settings import DRAFT_NAME
+from tidemill.files.storage import storage_errors
+
+
+class Treatment:
+    """One repair of one folder."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        path: Path,
+        *,
+        set_aside: bool,
+        bucket: BucketFunction | None,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._set_aside = set_aside
+        self._bucket = bucket
+        self._on_progress = on_progress
+        self._done: list[str] = []
+
+    def run(self) -> Report:
+        before = self._examine()
+        with storage_errors("repairing", self._path):
+            # Taken first, so that nothing is removed from a folder that is in use.
+            lock = OwnerLock.acquire(self._fs, self._path)
+            try:
+                self._remove_leftovers(before)
+            finally:
+                lock.release()
+        try:
+            self._open(before)
+        except Corrupt as damage:
+            if self._set_aside:
+                raise
+            self._done.append(f"nothing else, since the queue cannot be opened: {damage}")
+        return replace(self._examine().report, done=tuple(self._done))
+
+    def _examine(self) -> Examination:
+        return Examination(self._fs, self._path, bucket=self._bucket, on_progress=self._on_progress)
+
+    def _remove_leftovers(self, before: Examination) -> None:
+        if DRAFT_NAME in self._fs.list_folder(self._path):
+            self._fs.unlink(self._path / DRAFT_NAME)
+            self._fs.sync_folder(self._path)
+            self._done.append(f"removed {DRAFT_NAME}, which a process left behind")
+        damaged = {split_place(damage.place)[0] for damage in before.damages}
+        journal = self._path / JOURNAL_NAME
+        for number in before.summaries_wrong:
+            # Past damage a summary is what finds the frames, even one that is wrong elsewhere.
+            if number not in damaged and number not in before.rewrites:
+                self._fs.unlink(segment_path(journal, number).with_suffix(".summary"))
+                self._fs.sync_folder(journal)
+
+    def _open(self, before: Examination) -> None:
+        """Have opening do its part, then go on to what it does not look at."""
+        with PriorityQueue(
+            self._path,
+            bucket=self._bucket,
+            on_corruption="continue" if self._set_aside else "abort",
+            file_system=self._fs,
+            maintain_in_background=False,
+        ) as queue:
+            core = queue._core
+            folder = core.folder
+            journal = folder.journal
+            if before.tail_bytes:
+                self._done.append("cut off an operation that was never finished")
+            if self._set_aside:
+                core.set_aside(
+                    [one for one in before.damages if split_place(one.place)[0] in journal.segments]
+                )
+                added = len(folder.state.quarantined) - before.quarantined
+                if added:
+                    self._done.append(f"set {counted(added, 'damaged record')} aside")
+                for number in before.rewrites:
+                    if number in journal.segments and number != journal.active.number:
+                        carry(folder, number)
+                        self._done.append(f"rewrote segment {number}, to be rid of damage")
+            journal.finish_seals()
+            made = [number for number in before.summaries_made if number in journal.segments]
+            if made:
+                self._done.append(f"made {counted(len(made), 'summary file')} again")
+            if before.is_spine_damaged:
+                self._done.append("made the spine again")
