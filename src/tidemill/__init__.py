@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from tidemill import aio
+    from tidemill.files import doctor
 
 if sys.platform == "win32":
     raise ImportError(

@@ -30,7 +30,7 @@ class Census:
                 state=state,
                 index=self._index,
                 reader=reader,
-                guard=threading.Condition(),
+                guard=threading.RLock(),
                 buckets_open_max=0,
                 payload_schema=lambda: versions.newest,
             )
