@@ -1,0 +1,54 @@
+"""The main job, end to end, as a demonstration that checks what it claims.
+
+    telemetry   the events: which device takes what when, and in which order it arrives
+    devices     the process that pushes them, and kills itself in the middle
+    job         what happens, step by step: push, crash, open, audit, push the rest, pop
+    inventory   which events are there: lost, doubled, torn or wrong ones show
+    record      what was measured
+    picture     the record as a drawing
+    words       what is said in the end
+
+It uses the public face of the package alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from tidemill.gateway.demo.job import Demo, Showing, place
+from tidemill.gateway.demo.words import what_next
+
+PICTURE = Path("tidemill-demo.svg")
+
+
+class _Nothing:
+    def show(self, rows: int, share: float | None = None) -> None:
+        pass
+
+
+def run(
+    *,
+    items: int,
+    folder: Path | None = None,  # of the queue; None: a temporary one
+    picture: Path = PICTURE,
+    is_json: bool = False,  # one document in the end, and no words
+    progress: Callable[[str], AbstractContextManager[Showing]] = lambda _: nullcontext(_Nothing()),
+) -> None:
+    """Run the demonstration, print what it does, and write its picture."""
+    tell: Callable[[str], None] = (lambda _: None) if is_json else _print
+    tell(f"{items:,} telemetry events go through a queue in a folder, out of order, on two ends")
+    with place(folder) as path:
+        demo = Demo(items, path, tell=tell, progress=progress)
+        record = demo.run()
+    demo.draw(picture)
+    if is_json:
+        print(json.dumps(record.document(picture, folder)))
+    else:
+        print(what_next(picture, folder))
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
