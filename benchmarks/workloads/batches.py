@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from benchmarks.bare import Bare
 from benchmarks.floor import Floor
 from benchmarks.ours import Ours, Sync, frame_bytes
 from benchmarks.result import Result, Target
@@ -40,6 +41,9 @@ def _run(folder: Path, settings: Settings, sync: Sync, order: str) -> list[Resul
             in_order=in_order,
         ),
     ]
+    has_bare = in_order and sync == "none"
+    if has_bare:
+        contestants.append(Bare(folder / "bare", batches=batches))
     medians = interleave(f"batches, {order}, sync {sync}", contestants, settings.rounds)
     ours, floor = medians["tidemill"], medians["floor"]
     conditions = {"operation": f"{ITEMS_PER_BATCH} items, {write_bytes} bytes; {batches} per round"}
@@ -63,6 +67,27 @@ def _run(folder: Path, settings: Settings, sync: Sync, order: str) -> list[Resul
         result("push", "push", "push", f"floor: pwrite{synced}", _PUSH_TARGET[sync]),
         result("pop", "pop", "pop", f"floor: pread + xxh3{persisting}", _POP_TARGET),
     ]
+    if has_bare:
+        # For information: what a queue in Python can reach at most.
+        bare = medians["bare calls"]
+        for what in ("push", "pop"):
+            name = f"batches, {order}, sync {sync}: {what}"
+            calls = "the bare calls of one"
+            results.append(
+                Result(
+                    name, 1 / ours[what], "items/s", 1 / bare[what], calls, conditions=conditions
+                )
+            )
+            results.append(
+                Result(
+                    f"{name}, bare calls",
+                    1 / bare[what],
+                    "items/s",
+                    1 / floor[what],
+                    "floor",
+                    conditions=conditions,
+                )
+            )
     if sync == "full":
         # For information: no durable pop can match a floor that persists nothing.
         results.append(

@@ -111,6 +111,8 @@ class _Carrier:
         for bucket in np.unique(frames.rows["bucket"]).tolist():
             here = frames.where(frames.rows["bucket"] == bucket)
             prepared += self._survivors_of_bucket(bucket, list(here))
+            # What was freed lies between what is kept, and would stay with the process.
+            pa.default_memory_pool().release_unused()
         return prepared
 
     def masks(self, entry: Entry) -> tuple[Run, list[NDArray[np.bool_]]]:
