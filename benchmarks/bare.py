@@ -1,5 +1,5 @@
 """What is left of a push and a pop when the queue is taken away: the calls into Arrow, NumPy,
-xxHash and the operating system that any queue of checked Arrow batches in Python makes, and no more.
+xxHash and the system that any queue of checked Arrow batches in Python makes, and no more.
 
 - push: compare the schema, validate, see that the keys are sorted, serialize, checksum, write
 - pop: read, checksum, decode, write a take
