@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.batch.keys import keys_from_array, keys_from_values
+from tidemill.batch.keys import keys_from_array, keys_from_values, stable_order
 from tidemill.errors import InvalidKey
 from tidemill.limits import INT64_MAX, INT64_MIN
 
@@ -120,3 +120,15 @@ def test_an_instant_is_exact_or_refused(value: int, unit: tuple[str, int]) -> No
     else:
         with pytest.raises(InvalidKey, match="row 0"):
             keys_from_array(column)
+
+
+@given(
+    st.lists(
+        st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5) | st.integers(2**62, 2**62 + 9),
+        max_size=60,
+    )
+)
+def test_the_stable_order_is_that_of_a_stable_sort(keys: list[int]) -> None:
+    array = np.array(keys, np.int64)
+    assert stable_order(array).tolist() == sorted(range(len(keys)), key=keys.__getitem__)
+    assert array.tolist() == keys

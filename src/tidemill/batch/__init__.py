@@ -35,6 +35,7 @@ from tidemill.batch.header import (
     unpack_header,
     unpack_known,
 )
+from tidemill.batch.keys import stable_order
 from tidemill.batch.plain import PlainForm, PlainRow
 from tidemill.batch.ready import ReadyForm, int64_values
 from tidemill.batch.rows import Rows, sorted_by_key, to_rows
@@ -73,6 +74,7 @@ __all__ = [
     "project",
     "serialize_schema",
     "sorted_by_key",
+    "stable_order",
     "to_rows",
     "unpack_header",
     "unpack_known",

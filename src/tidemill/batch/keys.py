@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch.columns import first_null
+from tidemill.batch.ready import int64_values
 from tidemill.errors import InvalidKey
 from tidemill.limits import INT64_MAX, INT64_MIN
 
@@ -40,22 +41,25 @@ def keys_from_array(array: pa.Array) -> Keys:
             f"the key of row {first_null(array)} is null: every key is an integer or a timestamp"
         )
     if kind == pa.int64():
-        keys: Keys = array.to_numpy()
-        return keys
+        return _values(array)
     if pa.types.is_dictionary(kind):
         return keys_from_array(array.dictionary_decode())
     if kind == pa.uint64():
-        values = array.to_numpy()
+        values = _values(array.view(pa.int64())).view(np.uint64)
         _refuse_first(values > np.uint64(INT64_MAX), values, "is over the int64 range")
         return values.astype(np.int64)
     if pa.types.is_integer(kind):
-        small: Keys = array.to_numpy().astype(np.int64)
-        return small
+        return _values(array.cast(pa.int64()))
     if pa.types.is_timestamp(kind):
         return _instants(array)
     if len(array) == 0 and pa.types.is_null(kind):
         return np.empty(0, np.int64)
     raise InvalidKey(f"keys are integers or timestamps, not {kind}: convert them first")
+
+
+def _values(array: pa.Array) -> Keys:
+    # Not by to_numpy(), which imports pandas where it is installed: half a second, for nothing.
+    return int64_values(array) if len(array) else np.empty(0, np.int64)
 
 
 def _instants(array: pa.Array) -> Keys:
@@ -64,7 +68,7 @@ def _instants(array: pa.Array) -> Keys:
             "keys that are timestamps need a time zone: naive times have no place on the clock"
         )
     factor = _NS_PER[array.type.unit]
-    values: Keys = array.view(pa.int64()).to_numpy()
+    values = _values(array.view(pa.int64()))
     if factor == 1:
         return values
     outside = (values > INT64_MAX // factor) | (values < -(-INT64_MIN // factor))
@@ -76,6 +80,26 @@ def _refuse_first(wrong: np.ndarray[Any, Any], values: np.ndarray[Any, Any], why
     if wrong.any():
         row = int(wrong.argmax())
         raise InvalidKey(f"the key of row {row}, {values[row]}, {why}")
+
+
+def stable_order(keys: Keys) -> Keys:
+    """Where the keys are to be taken from so that they ascend, equal ones in the order given.
+
+    >>> stable_order(np.array([3, 1, 3, 2])).tolist()
+    [1, 3, 0, 2]
+    """
+    count = len(keys)
+    bits = count.bit_length()
+    low = int(keys.min()) if count else 0
+    if count and (int(keys.max()) - low) >> (63 - bits):
+        return np.argsort(keys, kind="stable")
+    # Keys near one another leave room for their position in the same number. Sorting numbers is
+    # several times as fast as sorting positions by number, and the position breaks ties.
+    packed = (keys - low) << bits
+    packed |= np.arange(count)
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed
 
 
 def keys_from_values(values: Sequence[Any]) -> Keys:

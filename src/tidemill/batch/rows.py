@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch.frame import int64_array
-from tidemill.batch.keys import Keys
+from tidemill.batch.keys import Keys, stable_order
 from tidemill.batch.literals import ALLOWED, from_list
 from tidemill.batch.sizes import check_rows, check_sizes
 from tidemill.batch.tables import KeysAndPayload, from_batch, from_foreign
@@ -96,5 +96,5 @@ def sorted_by_key(keys: Keys, payload: pa.RecordBatch) -> tuple[Keys, pa.RecordB
     """
     if len(keys) < 2 or bool((keys[1:] >= keys[:-1]).all()):
         return keys, payload
-    order = np.argsort(keys, kind="stable")
+    order = stable_order(keys)
     return keys[order], payload.take(int64_array(order))

@@ -17,6 +17,7 @@ from tidemill.batch import (
     encode_body,
     int64_array,
     join_body,
+    stable_order,
     to_rows,
 )
 from tidemill.clock import Clock
@@ -60,7 +61,7 @@ class Preparation:
         """The rows as frames, in the order of their keys, equal keys in the order given."""
         keys, body = rows
         if np.count_nonzero(keys[1:] < keys[:-1]):
-            order = np.argsort(keys, kind="stable")
+            order = stable_order(keys)
             keys, body = keys[order], body.take(int64_array(order))
         key_min, key_max = keys.item(0), keys.item(-1)
         bucket = self._bucket.of(key_min)
