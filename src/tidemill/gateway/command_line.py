@@ -1,54 +1,85 @@
 """The command `tidemill`: parse the arguments, call, print, and turn errors into an exit status.
 
-Exit status: 0 done, 1 an error of ours (its message is on standard error), 2 wrong usage.
+Each command has a module in `commands`; `exit_status` has the table of statuses.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import tidemill as tm
-from tidemill.gateway import demo
+from tidemill.gateway.arguments import fill_positionals
+from tidemill.gateway.command import Parser, make_parser, wants_json
+from tidemill.gateway.commands import (
+    clear,
+    completion,
+    delete,
+    demonstration,
+    fork,
+    journal,
+    length,
+    peek,
+    pop,
+    push,
+    stats,
+)
+from tidemill.gateway.console import Console
+from tidemill.gateway.exit_status import BROKEN_PIPE, DONE
+
+COMMANDS = (
+    push.COMMAND,
+    pop.COMMAND,
+    peek.COMMAND,
+    length.COMMAND,
+    delete.COMMAND,
+    clear.COMMAND,
+    fork.COMMAND,
+    stats.COMMAND,
+    journal.COMMAND,
+    demonstration.COMMAND,
+    completion.COMMAND,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; without arguments, those of the process."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    console = Console(is_json=wants_json(given), shows_progress=True)
     try:
-        demo.run(items=options.items, folder=options.folder)
-    except tm.TidemillError as error:
-        print(f"tidemill: {error}", file=sys.stderr)
-        return 1
-    return 0
+        options = parser().parse_args(_with_ranges(given))
+        fill_positionals(options)
+        if hasattr(options, "check"):
+            options.check(options)
+        console = Console(is_json=options.json, shows_progress=not options.no_progress)
+        options.run(options, console)
+        console.flush()
+    except BrokenPipeError:
+        # What is still buffered has no reader; without this Python would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE.number
+    except (tm.TidemillError, KeyboardInterrupt) as error:
+        return console.fail(error).number
+    return DONE.number
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tidemill", description="Durable queues on Arrow batches, in a folder."
+def parser() -> Parser:
+    """The parser of the whole command line."""
+    return make_parser(
+        "Durable queues on Arrow batches, in a folder.", f"tidemill {tm.__version__}", COMMANDS
     )
-    parser.add_argument("--version", action="version", version=f"tidemill {tm.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-    command = commands.add_parser(
-        "demo", help="push, fork, reopen, pop and verify a million telemetry events"
-    )
-    command.add_argument(
-        "--items", type=_positive, default=1_000_000, help="how many events (default: %(default)s)"
-    )
-    command.add_argument(
-        "--folder", type=Path, help="keep the queue in this folder (default: a temporary one)"
-    )
-    return parser
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+def _with_ranges(arguments: list[str]) -> list[str]:
+    """`--keys -5:5` as `--keys=-5:5`: argparse takes what starts with a dash for an option."""
+    joined: list[str] = []
+    for argument in arguments:
+        if joined and joined[-1] in ("--keys", "--key-max") and argument.startswith("-"):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 if __name__ == "__main__":

@@ -1,0 +1,255 @@
+"""Arguments that several commands share, and the environment variables behind them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tidemill.errors import InvalidInput
+from tidemill.files.bucket import Shift, Width
+from tidemill.limits import INT64_MAX, INT64_MIN
+
+QUEUE_VARIABLE = "TIDEMILL_QUEUE"
+
+FORMATS = ("ndjson", "csv", "parquet", "lines")
+BINARY = ("utf8", "base64")
+SYNC_MODES = ("full", "data", "index", "none")
+
+
+class OneOf:
+    """A value out of a few; unlike `choices` of argparse it also checks what the environment says.
+
+    >>> OneOf("csv", "parquet")("csv")
+    'csv'
+    """
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def __call__(self, text: str) -> str:
+        if text not in self.choices:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(self.choices)}")
+        return text
+
+
+class Positional(NamedTuple):
+    """An argument by place, after the folder."""
+
+    name: str
+    help: str
+    convert: Callable[[str], Any] = str
+    is_required: bool = True
+    default: Any = None
+
+
+def whole_number(text: str) -> int:
+    """A count.
+
+    >>> whole_number("1_000")
+    1000
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return number
+
+
+def positive(text: str) -> int:
+    """A count of at least 1."""
+    number = whole_number(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def key(text: str) -> int:
+    """A key: any whole number of 64 bits."""
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"the key {text!r} is not a whole number") from None
+    if not INT64_MIN <= number <= INT64_MAX:
+        raise argparse.ArgumentTypeError(f"the key {text} is over the range of int64")
+    return number
+
+
+def key_range(text: str) -> tuple[int, int]:
+    """A range of keys, both ends included; either may be left out.
+
+    >>> key_range("0:100"), key_range(":-1")[1], key_range("7")
+    ((0, 100), -1, (7, 7))
+    """
+    low, colon, high = text.partition(":")
+    if not colon:
+        return key(low), key(low)
+    found = (key(low) if low else INT64_MIN, key(high) if high else INT64_MAX)
+    if found[1] < found[0]:
+        raise argparse.ArgumentTypeError(f"{text} is empty: the lower key comes first")
+    return found
+
+
+def seconds(text: str) -> float:
+    """A time to wait."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
+    return number
+
+
+def bucket(text: str) -> Shift | Width:
+    """A bucket function as a folder records it.
+
+    >>> bucket("width:100")
+    Width(width=100)
+    """
+    kind, _, number = text.partition(":")
+    functions: dict[str, Callable[[int], Shift | Width]] = {"shift": Shift, "width": Width}
+    try:
+        return functions[kind](int(number))
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no bucket function: shift:BITS or width:KEYS"
+        ) from None
+
+
+def names(text: str) -> list[str]:
+    """Names with commas between them."""
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} holds an empty name")
+    return found
+
+
+def add_queue(parser: argparse.ArgumentParser, *others: Positional) -> None:
+    """The folder of the queue, and whatever follows it.
+
+    All are optional to argparse, because the folder may come from the environment instead;
+    `fill_positionals` sorts out which is which.
+    """
+    parser.add_argument(
+        "queue", nargs="?", metavar="QUEUE", help=f"the folder of the queue ({QUEUE_VARIABLE})"
+    )
+    for other in others:
+        parser.add_argument(other.name, nargs="?", metavar=other.name.upper(), help=other.help)
+    parser.set_defaults(positionals=others)
+    shown = [o.name.upper() if o.is_required else f"[{o.name.upper()}]" for o in others]
+    parser.usage = " ".join(["%(prog)s", "QUEUE", *shown, "[options]"])
+
+
+def fill_positionals(options: argparse.Namespace) -> None:
+    """Put the folder of the environment in front where it was left out, and convert the rest."""
+    others: tuple[Positional, ...] | None = getattr(options, "positionals", None)
+    if others is None:
+        return
+    parser: argparse.ArgumentParser = options.parser
+    given = [options.queue, *(getattr(options, other.name) for other in others)]
+    values = [value for value in given if value is not None]
+    home = os.environ.get(QUEUE_VARIABLE)
+    required = [other for other in others if other.is_required]
+    if home and (len(values) <= len(required) or _fits(values[0], others, required)):
+        values.insert(0, home)
+    missing = ["QUEUE", *(other.name.upper() for other in required)][len(values) :]
+    if missing:
+        hint = f"; {QUEUE_VARIABLE} may name the folder" if home is None else ""
+        parser.error(f"missing: {', '.join(missing)}{hint}")
+    if len(values) > 1 + len(others):
+        parser.error(f"too much: {values[-1]!r}")
+    options.queue = values[0]
+    for at, other in enumerate(others, start=1):
+        try:
+            value = other.convert(values[at]) if at < len(values) else other.default
+        except (argparse.ArgumentTypeError, InvalidInput) as error:
+            parser.error(f"argument {other.name.upper()}: {error}")
+        setattr(options, other.name, value)
+
+
+def _fits(value: str, others: tuple[Positional, ...], required: list[Positional]) -> bool:
+    """Whether the first value is no folder, but the optional argument behind it."""
+    if required or not others:
+        return False
+    try:
+        others[0].convert(value)
+    except (argparse.ArgumentTypeError, InvalidInput):
+        return False
+    return True
+
+
+def add_sync(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sync",
+        type=OneOf(*SYNC_MODES),
+        default=os.environ.get("TIDEMILL_SYNC") or "full",
+        metavar="MODE",
+        help="what is on disk before the command ends: full, data (pushes), index (pops), none "
+        "(TIDEMILL_SYNC; default: full)",
+    )
+    add_on_corruption(parser)
+
+
+def add_on_corruption(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--on-corruption",
+        type=OneOf("abort", "continue"),
+        default=os.environ.get("TIDEMILL_ON_CORRUPTION") or "abort",
+        metavar="MODE",
+        help="what to do about a damaged record: abort, or continue without it "
+        "(TIDEMILL_ON_CORRUPTION; default: abort)",
+    )
+
+
+def add_fork(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fork",
+        default=os.environ.get("TIDEMILL_FORK") or None,
+        metavar="NAME",
+        help="this fork instead of the queue's own end (TIDEMILL_FORK)",
+    )
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask first")
+
+
+def add_binary(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--binary",
+        type=OneOf(*BINARY),
+        default=os.environ.get("TIDEMILL_BINARY") or "utf8",
+        metavar="ENCODING",
+        help="how bytes are written in NDJSON and CSV: utf8 (refuses what is not), or base64 "
+        "(TIDEMILL_BINARY; default: utf8)",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--format",
+        type=OneOf(*FORMATS),
+        metavar="FORMAT",
+        help=f"{what}: ndjson, csv, parquet, or lines (the values alone)",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Where rows go, and in which form."""
+    parser.add_argument(
+        "--to",
+        default="-",
+        metavar="FILE",
+        help="write to this file; '-' is standard output, the default",
+    )
+    add_format(parser, "of the output; default: by the name of the file, ndjson for a pipe")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
+    add_binary(parser)
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--columns", type=names, metavar="A,B", help="these columns only")

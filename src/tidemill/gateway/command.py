@@ -1,0 +1,119 @@
+"""What a command of the command line is, and the parser made of all of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from tidemill.gateway.console import Console, report
+from tidemill.gateway.exit_status import USAGE
+
+Arguments: TypeAlias = Callable[[argparse.ArgumentParser], None]
+Run: TypeAlias = Callable[[argparse.Namespace, Console], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command: how it is called, what it does, and lines that show it."""
+
+    name: str
+    summary: str  # one line, for the list of commands
+    details: str = ""  # more, for its own help
+    examples: tuple[str, ...] = ()
+    arguments: Arguments | None = None  # adds its arguments to its parser
+    run: Run | None = None
+    children: tuple[Command, ...] = ()  # of a noun with verbs: `fork list`
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the usage in JSON where JSON was asked for."""
+
+    def error(self, message: str) -> NoReturn:
+        if wants_json(sys.argv[1:]):
+            report(message, USAGE, is_json=True, data={"usage": self.format_usage().strip()})
+        else:
+            self.print_usage(sys.stderr)
+            hint = f"'{self.prog} --help' has examples"
+            print(f"tidemill: {message}\n{hint}", file=sys.stderr)
+        sys.exit(USAGE.number)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether JSON was asked for, also where the arguments make no sense otherwise."""
+    return "--json" in arguments or is_set("TIDEMILL_JSON")
+
+
+def is_set(variable: str) -> bool:
+    """Whether an environment variable says yes.
+
+    >>> is_set("TIDEMILL_NO_SUCH_VARIABLE")
+    False
+    """
+    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def make_parser(description: str, version: str, commands: Sequence[Command]) -> Parser:
+    """The parser of all commands."""
+    parser = Parser(
+        prog="tidemill",
+        description=description,
+        epilog="'tidemill COMMAND --help' explains a command, with examples.",
+    )
+    parser.add_argument("--version", action="version", version=version)
+    _add_common(parser, is_root=True)
+    _add_children(parser, commands)
+    parser.set_defaults(root=parser)
+    return parser
+
+
+def _add_children(parser: argparse.ArgumentParser, commands: Sequence[Command]) -> None:
+    children = parser.add_subparsers(
+        title="commands", metavar="COMMAND", dest="command", required=True, parser_class=Parser
+    )
+    for command in commands:
+        child = children.add_parser(
+            command.name,
+            help=command.summary,
+            description=_description(command),
+            epilog=_examples(command),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if command.arguments is not None:
+            command.arguments(child)
+        _add_common(child, is_root=False)
+        if command.children:
+            _add_children(child, command.children)
+        else:
+            child.set_defaults(run=command.run, parser=child)
+
+
+def _add_common(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
+    """Flags that may stand before or after the name of a command; the nearest counts."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=is_set("TIDEMILL_JSON") if is_root else argparse.SUPPRESS,
+        help="results and errors as JSON (TIDEMILL_JSON=1)",
+    )
+    parser.add_argument(
+        "--no-progress",
+        action="store_true",
+        default=is_set("TIDEMILL_NO_PROGRESS") if is_root else argparse.SUPPRESS,
+        help="no progress bar on the terminal (TIDEMILL_NO_PROGRESS=1)",
+    )
+
+
+def _description(command: Command) -> str:
+    summary = command.summary[0].upper() + command.summary[1:] + "."
+    return f"{summary}\n\n{command.details.strip()}" if command.details else summary
+
+
+def _examples(command: Command) -> str:
+    examples = command.examples or tuple(
+        example for child in command.children for example in child.examples
+    )
+    return "examples:\n" + "\n".join(f"  {example}" for example in examples)

@@ -1,0 +1,195 @@
+"""`tidemill push`: rows of a file or a pipe into a queue."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+import tidemill as tm
+from tidemill.batch import to_rows
+from tidemill.batch.schema import check_payload_schema
+from tidemill.gateway.arguments import (
+    Positional,
+    add_binary,
+    add_format,
+    add_queue,
+    add_sync,
+    bucket,
+    positive,
+    whole_number,
+)
+from tidemill.gateway.command import Command
+from tidemill.gateway.console import Console, count
+from tidemill.gateway.interrupts import Interrupts
+from tidemill.gateway.opening import is_queue
+from tidemill.gateway.refusal import Stopped
+from tidemill.gateway.rows.schema_text import parse_schema_text
+from tidemill.gateway.rows.source import RowSource, open_source
+
+DETAILS = """
+The folder is made if it is not there. A new queue takes its columns from the first rows, unless
+--schema names them: 'city: utf8, at: timestamp[us, UTC], n: int64 not null', or a JSON file.
+
+The input goes in by batches, each of them wholly or not at all. If it breaks off, the message says
+how many rows are in, and --skip-rows goes on behind them.
+"""
+
+
+@dataclass(slots=True)
+class Pushed:
+    """How far a push has come."""
+
+    skip_rows: int
+    rows: int = 0
+    first: int | None = None
+    last: int | None = None
+    durability: str | None = None
+
+    def add(self, receipt: tm.Receipt) -> None:
+        self.rows += receipt.count
+        self.first = receipt.first if self.first is None else self.first
+        self.last = receipt.last
+        self.durability = receipt.durability
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "pushed": self.rows,
+            "first": self.first,
+            "last": self.last,
+            "durability": self.durability,
+        }
+
+    def words(self) -> str:
+        if not self.rows:
+            return "no rows to push"
+        numbers = f"with the arrival numbers {self.first} to {self.last}"
+        return f"pushed {count(self.rows, 'row')} {numbers}, {self.durability}"
+
+    def stopped(self, error: BaseException) -> Stopped:
+        """The error that ended it, with what was done before and how to go on."""
+        go_on = f"--skip-rows {self.skip_rows + self.rows}"
+        words = f"{self.words()}, before this" if self.rows else "no row was pushed before this"
+        if isinstance(error, tm.StorageFailed):
+            words += "; whether the next batch is in as well is not known, so look before you go on"
+        words += f"; row numbers above count from there; go on with {go_on}"
+        return Stopped(error, words, {**self.document(), "go_on": go_on})
+
+
+def run(options: argparse.Namespace, console: Console) -> None:
+    pushed = Pushed(options.skip_rows)
+    schema = None if options.schema is None else parse_schema_text(options.schema)
+    with (
+        open_source(options.input, options.format, binary=options.binary) as source,
+        _opened(options, schema, source) as (queue, batches),
+        console.progress("pushing") as progress,
+        Interrupts() as interrupts,
+    ):
+        try:
+            for batch in batches:
+                with interrupts.held():
+                    pushed.add(queue.push(batch, key=options.key))
+                progress.show(pushed.rows, source.share())
+        except (tm.TidemillError, KeyboardInterrupt) as error:
+            raise pushed.stopped(error) from error
+    console.result(pushed.words(), {"queue": options.queue, **pushed.document()})
+
+
+@contextmanager
+def _opened(
+    options: argparse.Namespace, schema: pa.Schema | None, source: RowSource
+) -> Iterator[tuple[tm.PriorityQueue, Iterator[pa.RecordBatch]]]:
+    """The queue, and the rows that are meant for it.
+
+    A new queue is made when its first rows are known to be good: bad input leaves no trace.
+    """
+    common = {"sync": options.sync, "on_corruption": options.on_corruption}
+    common |= {"bytes_max": options.bytes_max, "when_full": options.when_full}
+    if is_queue(options.queue):
+        with tm.PriorityQueue(
+            options.queue, schema=schema, bucket=options.bucket, **common
+        ) as queue:
+            yield queue, _rows(source, queue.schema, options)
+        return
+    payload = None if schema is None else check_payload_schema(schema)
+    batches = _rows(source, payload, options)
+    first = next(batches, None)
+    if first is not None:
+        payload = to_rows(first, schema=payload, key=options.key).payload.schema
+        batches = chain([first], batches)
+    with tm.PriorityQueue(options.queue, schema=payload, bucket=options.bucket, **common) as queue:
+        yield queue, batches
+
+
+def _rows(
+    source: RowSource, payload: pa.Schema | None, options: argparse.Namespace
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the source without those to be skipped, in batches of the size asked for."""
+    skip = options.skip_rows
+    for batch in source.batches(payload, options.key):
+        rest = batch.slice(min(skip, batch.num_rows))
+        skip -= batch.num_rows - rest.num_rows
+        step = options.batch_rows or max(rest.num_rows, 1)
+        for start in range(0, rest.num_rows, step):
+            yield rest.slice(start, step)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_queue(
+        parser,
+        Positional("input", "'-': standard input, the default", _dash, is_required=False),
+    )
+    parser.add_argument("--from", dest="source", metavar="FILE", help="push the rows of this file")
+    add_format(parser, "of the input; default: by the name of the file, ndjson for a pipe")
+    parser.add_argument("--key", metavar="COLUMN", help="order by this column (default: key)")
+    parser.add_argument("--schema", metavar="SCHEMA", help="the columns of the payload")
+    parser.add_argument(
+        "--bucket", type=bucket, metavar="FUNCTION", help="of a new queue: shift:BITS or width:KEYS"
+    )
+    parser.add_argument(
+        "--skip-rows", type=whole_number, default=0, metavar="N", help="leave out the first N rows"
+    )
+    parser.add_argument(
+        "--batch-rows", type=positive, metavar="N", help="rows that go in together, at most"
+    )
+    parser.add_argument(
+        "--bytes-max", type=positive, metavar="BYTES", help="the disk that the queue may take"
+    )
+    parser.add_argument(
+        "--when-full", choices=("refuse", "drop_oldest"), default="refuse", help="at --bytes-max"
+    )
+    add_binary(parser)
+    add_sync(parser)
+    parser.set_defaults(check=_check)
+
+
+def _dash(text: str) -> str:
+    if text != "-":
+        raise argparse.ArgumentTypeError(f"{text!r} is not '-'; a file is named with --from")
+    return text
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.source is not None and options.input is not None:
+        options.parser.error("either '-' or --from FILE")
+    options.input = options.source or "-"
+
+
+COMMAND = Command(
+    name="push",
+    summary="push the rows of a file or of standard input",
+    details=DETAILS,
+    examples=(
+        "tidemill push spool/ --from events.parquet --key ts",
+        "generate-events | tidemill push spool/ -",
+        "tidemill push spool/ --from events.csv --schema 'city: utf8, n: int64' --key n",
+        "dmesg | tidemill push spool/ - --format lines",
+    ),
+    arguments=_arguments,
+    run=run,
+)

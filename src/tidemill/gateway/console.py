@@ -1,0 +1,131 @@
+"""Where a command speaks: results to standard output, everything else to standard error.
+
+With `--json` a result is one JSON document, and so is an error; otherwise both are words.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidemill.errors import Corrupt, Locked
+from tidemill.files.storage import typed
+from tidemill.gateway.exit_status import ExitStatus, status_of
+from tidemill.gateway.progress import NO_PROGRESS, Bar, Progress
+from tidemill.gateway.refusal import Declined, Stopped
+
+_STANDARD_OUTPUT = Path("standard output")
+
+
+class Console:
+    """Standard output and error, in words or in JSON."""
+
+    def __init__(self, *, is_json: bool, shows_progress: bool) -> None:
+        self.is_json = is_json
+        self._shows_progress = shows_progress
+
+    def result(self, words: str, document: Any) -> None:
+        """Say what came of it: the words to people, the document to programs."""
+        self.line(json.dumps(document, ensure_ascii=False) if self.is_json else words)
+
+    def line(self, text: str) -> None:
+        """A line of output as it is."""
+        try:
+            sys.stdout.write(text + "\n")
+        except OSError as error:
+            raise _cannot_write(error) from error
+
+    def flush(self) -> None:
+        """Have everything written, or raise."""
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            raise _cannot_write(error) from error
+
+    def fail(self, error: BaseException) -> ExitStatus:
+        """Say what went wrong; returns the status to end with."""
+        status = status_of(error)
+        report(str(error), status, is_json=self.is_json, data=_data(error))
+        return status
+
+    def progress(self, what: str) -> Progress:
+        """A bar on standard error, if a person is looking at it."""
+        if self._shows_progress and not self.is_json and sys.stderr.isatty():
+            return Bar(what, sys.stderr)
+        return NO_PROGRESS
+
+    def confirm(self, question: Callable[[], str], *, is_sure: bool) -> None:
+        """Go on only if the user says yes; a program says `--yes` beforehand."""
+        if is_sure:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Declined("this destroys items and nobody is there to be asked: add --yes")
+        sys.stderr.write(f"{question()} [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Declined("nothing was done")
+
+
+def report(message: str, status: ExitStatus, *, is_json: bool, data: dict[str, Any]) -> None:
+    """An error on standard error, in words or as a JSON document."""
+    if is_json:
+        error = {"kind": status.kind, "status": status.number, "message": message, **data}
+        text = json.dumps({"error": error}, ensure_ascii=False)
+    else:
+        text = f"tidemill: {message}"
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        pass  # Nobody listens any more; the status still tells.
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side, numbers to the right.
+
+    >>> print(table(["fork", "items"], [["audit", "1,200"], ["b", "7"]]))
+    fork   items
+    audit  1,200
+    b          7
+    """
+    cells = [list(headings), *(list(row) for row in rows)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(headings))]
+    is_number = [
+        bool(rows) and all(row[at].replace(",", "").lstrip("-").isdigit() for row in rows)
+        for at in range(len(headings))
+    ]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, is_number, strict=True)
+        ).rstrip()
+        for line in cells
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> count(1, "item"), count(1200, "item")
+    ('1 item', '1,200 items')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _cannot_write(error: OSError) -> BaseException:
+    # A broken pipe is no failure of the disk: the reader has had enough.
+    if isinstance(error, BrokenPipeError):
+        return error
+    return typed(error, "writing", _STANDARD_OUTPUT)
+
+
+def _data(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, Stopped):
+        return {**_data(error.cause), **error.done}
+    if isinstance(error, Corrupt):
+        return {"path": None if error.path is None else str(error.path), "offset": error.offset}
+    if isinstance(error, Locked):
+        return {"pid": error.pid}
+    return {}

@@ -1,0 +1,97 @@
+"""The exit status of the command `tidemill`, by the kind of error.
+
+>>> import tidemill as tm
+>>> status_of(tm.Locked("another process owns it"))
+ExitStatus(number=5, kind='locked', meaning='another process owns the folder')
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidemill.errors import (
+    CallerError,
+    Corrupt,
+    DiskFull,
+    Locked,
+    MissingExtra,
+    NoAccess,
+    NotAQueue,
+    QueueFull,
+    StorageFailed,
+    UnknownFormat,
+)
+from tidemill.gateway.refusal import Declined, NotFound, Stopped
+
+
+class ExitStatus(NamedTuple):
+    """A status, the word for it in JSON, and what it means."""
+
+    number: int
+    kind: str
+    meaning: str
+
+
+DONE = ExitStatus(0, "done", "done")
+FAILED = ExitStatus(1, "failed", "a fault of ours: please report it")
+USAGE = ExitStatus(2, "usage", "the command was not understood")
+INVALID_INPUT = ExitStatus(3, "invalid-input", "rows, keys, names or options that are refused")
+NOT_FOUND = ExitStatus(4, "not-found", "no queue, fork or file of that name")
+LOCKED = ExitStatus(5, "locked", "another process owns the folder")
+FULL = ExitStatus(6, "full", "the disk is full, or the queue at its `bytes_max`")
+NO_ACCESS = ExitStatus(7, "no-access", "a file or folder is read-only, or somebody else's")
+STORAGE = ExitStatus(8, "storage", "the disk reported an error")
+CORRUPT = ExitStatus(9, "corrupt", "stored bytes are damaged")
+UNKNOWN_FORMAT = ExitStatus(10, "unknown-format", "a newer or foreign release wrote the folder")
+MISSING_EXTRA = ExitStatus(11, "missing-extra", "an optional dependency is not installed")
+DECLINED = ExitStatus(12, "declined", "asked, and not confirmed: nothing was done")
+INTERRUPTED = ExitStatus(130, "interrupted", "Ctrl-C")
+BROKEN_PIPE = ExitStatus(141, "broken-pipe", "whoever read the output has gone")
+
+ALL = (
+    DONE,
+    FAILED,
+    USAGE,
+    INVALID_INPUT,
+    NOT_FOUND,
+    LOCKED,
+    FULL,
+    NO_ACCESS,
+    STORAGE,
+    CORRUPT,
+    UNKNOWN_FORMAT,
+    MISSING_EXTRA,
+    DECLINED,
+    INTERRUPTED,
+    BROKEN_PIPE,
+)
+
+# The first that fits counts, so that a special kind stands before its general one.
+_BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
+    ((Declined,), DECLINED),
+    ((NotFound, NotAQueue), NOT_FOUND),
+    ((CallerError,), INVALID_INPUT),
+    ((Locked,), LOCKED),
+    ((QueueFull, DiskFull), FULL),
+    ((NoAccess,), NO_ACCESS),
+    ((StorageFailed,), STORAGE),
+    ((Corrupt,), CORRUPT),
+    ((UnknownFormat,), UNKNOWN_FORMAT),
+    ((MissingExtra,), MISSING_EXTRA),
+    ((KeyboardInterrupt,), INTERRUPTED),
+    ((BrokenPipeError,), BROKEN_PIPE),
+)
+
+
+def status_of(error: BaseException) -> ExitStatus:
+    """The status that an error ends a command with.
+
+    >>> status_of(ZeroDivisionError()).kind
+    'failed'
+    """
+    if isinstance(error, Stopped):
+        return status_of(error.cause)
+    for kinds, status in _BY_ERROR:
+        if isinstance(error, kinds):
+            return status
+    return FAILED

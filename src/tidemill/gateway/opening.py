@@ -1,0 +1,58 @@
+"""Opens the queue that a command names, and the end of it that the command works on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import tidemill as tm
+from tidemill.files.settings import NAME as SETTINGS_NAME
+from tidemill.gateway.refusal import NotFound
+
+
+def is_queue(path: str) -> bool:
+    """Whether there is a queue already; opening would make one."""
+    return (Path(path) / SETTINGS_NAME).exists()
+
+
+@contextmanager
+def open_queue(options: argparse.Namespace) -> Iterator[tm.PriorityQueue]:
+    """The queue that is there; a command that pushes nothing makes no queue."""
+    check_is_queue(options.queue)
+    with tm.PriorityQueue(
+        options.queue, sync=options.sync, on_corruption=options.on_corruption
+    ) as queue:
+        yield queue
+
+
+@contextmanager
+def open_to_look(options: argparse.Namespace) -> Iterator[tm.PriorityQueue]:
+    """The same for a command that changes nothing."""
+    check_is_queue(options.queue)
+    with tm.PriorityQueue(options.queue, on_corruption=options.on_corruption) as queue:
+        yield queue
+
+
+def chosen_end(queue: tm.PriorityQueue, options: argparse.Namespace) -> tm.PriorityQueue | tm.Fork:
+    """The fork that the command names, else the queue's own end."""
+    return queue if options.fork is None else named_fork(queue, options.fork)
+
+
+def named_fork(queue: tm.PriorityQueue, name: str) -> tm.Fork:
+    """A fork that is there; a name that is misspelt makes none."""
+    forks = queue.forks()
+    if name not in forks:
+        known = ", ".join(forks) if forks else "none"
+        raise NotFound(f"{queue.path} has no fork {name!r}; its forks: {known}")
+    return queue.fork(name)
+
+
+def check_is_queue(path: str) -> None:
+    """Refuse a folder that holds no queue."""
+    if is_queue(path):
+        return
+    if not Path(path).exists():
+        raise tm.NotAQueue(f"there is no folder {path}; `tidemill push` makes a queue")
+    raise tm.NotAQueue(f"{path} holds no queue; `tidemill push` makes one in an empty folder")

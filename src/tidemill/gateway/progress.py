@@ -1,0 +1,83 @@
+"""A bar for long work, on a terminal: how much is done, how fast, and how long it will take."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from types import TracebackType
+from typing import TextIO
+
+_BETWEEN_S = 0.1
+_BAR_LENGTH = 24
+
+
+class Progress:
+    """Takes note of progress; this one shows nothing.
+
+    >>> with Progress() as progress:
+    ...     progress.show(10, 0.5)
+    """
+
+    def show(self, rows: int, share: float | None = None) -> None:
+        """So many rows are done, which is this share of all, if that is known."""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+
+NO_PROGRESS = Progress()
+
+
+class Bar(Progress):
+    """Draws over one line, ten times a second at most, and wipes it in the end."""
+
+    def __init__(self, what: str, stream: TextIO) -> None:
+        self._what = what
+        self._stream = stream
+        self._start_s = time.monotonic()
+        self._shown_s = 0.0
+
+    def show(self, rows: int, share: float | None = None) -> None:
+        now_s = time.monotonic()
+        if now_s - self._shown_s < _BETWEEN_S:
+            return
+        self._shown_s = now_s
+        line = draw(self._what, rows, share, now_s - self._start_s)
+        columns = shutil.get_terminal_size().columns
+        self._stream.write("\r\x1b[K" + line[: columns - 1])
+        self._stream.flush()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stream.write("\r\x1b[K")
+        self._stream.flush()
+
+
+def draw(what: str, rows: int, share: float | None, passed_s: float) -> str:
+    """The line that is shown.
+
+    >>> draw("pushing", 1000, 0.5, 2.0)
+    'pushing ━━━━━━━━━━━━──────────── 50 %  1,000 rows  500 rows/s  2 s left'
+    >>> draw("pushing", 1000, None, 2.0)
+    'pushing  1,000 rows  500 rows/s'
+    """
+    rate = f"{rows:,} rows  {rows / max(passed_s, 1e-6):,.0f} rows/s"
+    if share is None:
+        return f"{what}  {rate}"
+    share = min(max(share, 0.0), 1.0)
+    full = round(share * _BAR_LENGTH)
+    bar = "━" * full + "─" * (_BAR_LENGTH - full)
+    left = f"  {passed_s * (1 - share) / share:.0f} s left" if share else ""
+    return f"{what} {bar} {share * 100:.0f} %  {rate}{left}"

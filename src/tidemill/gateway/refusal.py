@@ -1,0 +1,25 @@
+"""What the command line itself refuses, beside the errors of the queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.errors import CallerError, SurroundingsError, TidemillError
+
+
+class NotFound(SurroundingsError):
+    """A file or a fork that the command names is not there."""
+
+
+class Declined(CallerError):
+    """The user was asked, and said no; or could not be asked."""
+
+
+class Stopped(TidemillError):
+    """Long work ended in the middle; `done` says how far it came, `cause` why it ended."""
+
+    def __init__(self, cause: BaseException, words: str, done: dict[str, Any]) -> None:
+        reason = "interrupted" if isinstance(cause, KeyboardInterrupt) else str(cause)
+        super().__init__(f"{reason}\n{words}")
+        self.cause = cause
+        self.done = done

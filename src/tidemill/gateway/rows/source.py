@@ -1,0 +1,227 @@
+"""Rows that come in: NDJSON, CSV, Parquet or lines, from a file or from standard input.
+
+Whatever its size, an input is read a block at a time, and each block becomes one batch.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from tidemill.errors import InvalidInput, NoAccess, TooLarge
+from tidemill.gateway.refusal import NotFound
+from tidemill.gateway.rows.text_columns import TextColumns
+from tidemill.limits import ITEM_BYTES_MAX, MIB
+
+BLOCK_BYTES = 8 * MIB
+_BLOCK_ROWS_MAX = 256 * 1024
+_LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # a payload in JSON or base64 is longer than it is
+_EXTENSIONS = {
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+
+
+def format_of(name: str, given: str | None, *, otherwise: str | None = None) -> str:
+    """The format of a file, as given or by its name.
+
+    >>> format_of("events.parquet", None), format_of("-", None, otherwise="ndjson")
+    ('parquet', 'ndjson')
+    """
+    found = given or _EXTENSIONS.get(Path(name).suffix.lower()) or otherwise
+    if found is None:
+        raise InvalidInput(f"the name {name!r} does not tell the format: add --format")
+    return found
+
+
+class RowSource:
+    """An input, open for reading once."""
+
+    def __init__(self, stream: BinaryIO, name: str, kind: str, *, binary: str) -> None:
+        self.name = "standard input" if name == "-" else name
+        self._stream = stream
+        self._kind = kind
+        self._binary = binary
+        self._bytes_total = _size(stream)
+        self._share: float | None = None
+
+    def batches(self, payload: pa.Schema | None, key: str | None) -> Iterator[pa.RecordBatch]:
+        """The rows in order, in batches that are never empty.
+
+        `payload` is the schema they are meant for; without one, text has its types by the first
+        block. `key` names the column of the keys.
+        """
+        columns = TextColumns(payload, key, binary=self._binary)
+        readers: dict[str, Callable[[], Iterator[pa.RecordBatch]]] = {
+            "ndjson": lambda: self._ndjson(columns),
+            "csv": lambda: self._csv(columns),
+            "parquet": self._parquet,
+            "lines": lambda: self._lines(payload),
+        }
+        try:
+            for batch in readers[self._kind]():
+                if batch.num_rows:
+                    yield batch
+        except (pa.ArrowException, UnicodeDecodeError) as cause:
+            raise InvalidInput(f"{self.name} is not {self._kind} as expected: {cause}") from cause
+
+    def share(self) -> float | None:
+        """How much of the input has been read, if that can be known."""
+        if self._share is not None or not self._bytes_total:
+            return self._share
+        return self._stream.tell() / self._bytes_total
+
+    def _ndjson(self, columns: TextColumns) -> Iterator[pa.RecordBatch]:
+        from pyarrow import json  # noqa: PLC0415  Only whoever reads JSON pays for it.
+
+        def read(block: bytes, types: dict[str, pa.DataType], unexpected: str) -> pa.Table:
+            return json.read_json(
+                io.BytesIO(block),
+                json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                json.ParseOptions(
+                    explicit_schema=pa.schema(list(types.items())) if types else None,
+                    unexpected_field_behavior=unexpected,
+                ),
+            )
+
+        settled: dict[str, pa.DataType] | None = None
+        for block in self._blocks():
+            if not block.strip():
+                continue
+            if settled is None:
+                table = read(block, columns.declared(), "infer")
+                settled = columns.settled(table.schema)
+                if settled == dict(zip(table.schema.names, table.schema.types, strict=True)):
+                    yield from _batches(columns.finish(table))
+                    continue
+            yield from _batches(columns.finish(read(block, settled, "error")))
+
+    def _csv(self, columns: TextColumns) -> Iterator[pa.RecordBatch]:
+        from pyarrow import csv  # noqa: PLC0415
+
+        if not self._peek():
+            return
+        reader = csv.open_csv(
+            self._stream,
+            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                column_types=columns.declared(),
+                # An empty field is null, and a quoted empty one is empty: as we write them.
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                # No text looks like this, so that times stay text wherever nobody declared them.
+                timestamp_parsers=["\x01"],
+            ),
+        )
+        for batch in reader:
+            yield from _batches(columns.finish(pa.Table.from_batches([batch])))
+
+    def _parquet(self) -> Iterator[pa.RecordBatch]:
+        from pyarrow import parquet  # noqa: PLC0415
+
+        # Pages are read as they are needed, so that large row groups do not fill the memory.
+        file = parquet.ParquetFile(self._stream, buffer_size=MIB, pre_buffer=False)
+        groups = file.metadata
+        size = sum(groups.row_group(at).total_byte_size for at in range(groups.num_row_groups))
+        row_bytes = max(size // max(groups.num_rows, 1), 1)
+        rows = min(max(BLOCK_BYTES // row_bytes, 1), _BLOCK_ROWS_MAX)
+        done = 0
+        for batch in file.iter_batches(batch_size=rows, use_threads=False):
+            done += batch.num_rows
+            self._share = done / groups.num_rows
+            yield batch
+
+    def _lines(self, payload: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+        from tidemill.batch.schema import only_column  # noqa: PLC0415
+
+        field = only_column(payload)
+        for block in self._blocks():
+            lines = block.split(b"\n")
+            if not lines[-1]:
+                lines.pop()
+            column = pa.array(lines, pa.binary())
+            if field.type != pa.binary():
+                column = column.cast(pa.utf8()).cast(field.type)
+            yield pa.RecordBatch.from_arrays([column], [field.name])
+
+    def _blocks(self) -> Iterator[bytes]:
+        """The input in blocks of whole lines."""
+        rest = b""
+        while chunk := self._stream.read(BLOCK_BYTES):
+            end = chunk.rfind(b"\n") + 1
+            if not end:
+                rest += chunk
+                if len(rest) > _LINE_BYTES_MAX:
+                    raise TooLarge(
+                        f"{self.name} has a line of more than {_LINE_BYTES_MAX // MIB} MiB"
+                    )
+                continue
+            yield rest + chunk[:end]
+            rest = chunk[end:]
+        if rest:
+            yield rest
+
+    def _peek(self) -> bytes:
+        """Whether there is anything: Arrow takes an input of nothing for an error."""
+        if not isinstance(self._stream, io.BufferedReader):
+            self._stream = io.BufferedReader(self._stream)  # type: ignore[type-var]
+        return self._stream.peek(1)[:1]
+
+
+@contextmanager
+def open_source(name: str, given: str | None, *, binary: str) -> Iterator[RowSource]:
+    """Open a file, or standard input for '-'."""
+    found = format_of(name, given, otherwise="ndjson" if name == "-" else None)
+    if name != "-":
+        with _opened(name) as stream:
+            yield RowSource(stream, name, found, binary=binary)
+    elif found == "parquet" and not sys.stdin.buffer.seekable():
+        # Parquet is read from its end, so what comes through a pipe is put on disk first.
+        with tempfile.TemporaryFile(prefix="tidemill-") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy, MIB)
+            copy.seek(0)
+            yield RowSource(copy, name, found, binary=binary)
+    else:
+        yield RowSource(sys.stdin.buffer, name, found, binary=binary)
+
+
+def _opened(name: str) -> BinaryIO:
+    try:
+        return open(name, "rb")
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no file {name}") from error
+    except IsADirectoryError as error:
+        raise InvalidInput(f"{name} is a folder, not a file of rows") from error
+    except PermissionError as error:
+        raise NoAccess(f"{name} may not be read: check its owner and mode") from error
+    except OSError as error:
+        raise NotFound(f"{name} cannot be opened: {error.strerror}") from error
+
+
+def _size(stream: BinaryIO) -> int | None:
+    try:
+        found = os.fstat(stream.fileno())
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """A block as one batch; more than one push of it would be more than one sync."""
+    yield from table.combine_chunks().to_batches()

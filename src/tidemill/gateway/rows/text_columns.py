@@ -1,0 +1,89 @@
+"""How the columns of NDJSON and CSV are read: first as Arrow's readers can, then as the queue's.
+
+The readers guess types from the first block, and take a time without a zone for UTC. So times,
+dates and bytes are read as text, and cast by Arrow's stricter rules; and what the first block has
+settled holds for the rest of the input.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tidemill.batch.types import INSTANT
+from tidemill.errors import InvalidInput, SchemaMismatch
+from tidemill.gateway.rows import base64_column
+
+_types = pa.types
+_FROM_A_QUEUE = ("seq", "key", "time")
+
+
+class TextColumns:
+    """The columns of one input."""
+
+    def __init__(self, payload: pa.Schema | None, key: str | None, *, binary: str) -> None:
+        self._payload = payload
+        self._key = key or "key"
+        self._binary = binary
+
+    def declared(self) -> dict[str, pa.DataType]:
+        """The columns whose type is known beforehand, each in the type it is to be read as."""
+        return {field.name: self._read_as(field) for field in self._payload or ()}
+
+    def settled(self, found: pa.Schema) -> dict[str, pa.DataType]:
+        """All columns of the first block, each in the type the rest is to be read as."""
+        return {
+            # Whether text is taken for a time would hang on the first block: it stays text.
+            field.name: pa.utf8() if _types.is_temporal(field.type) else field.type
+            for field in found
+        }
+
+    def finish(self, table: pa.Table) -> pa.Table:
+        """The rows as they are pushed."""
+        names = table.schema.names
+        if set(_FROM_A_QUEUE) <= set(names):
+            # What a queue gave can be pushed again; the other queue numbers anew.
+            table = table.drop_columns(["seq", "time"])
+        for at, field in enumerate(table.schema):
+            column = table.column(at)
+            wanted = self._wanted(field)
+            if wanted is not None and wanted != field.type:
+                table = table.set_column(at, field.name, self._cast(column, field.name, wanted))
+        return table
+
+    def _read_as(self, field: pa.Field) -> pa.DataType:
+        return _readable(field.type, field.name)
+
+    def _wanted(self, field: pa.Field) -> pa.DataType | None:
+        if self._payload is not None and (at := self._payload.get_field_index(field.name)) >= 0:
+            return self._payload.field(at).type
+        if field.name == self._key and _types.is_string(field.type):
+            return INSTANT
+        return None
+
+    def _cast(self, column: pa.ChunkedArray, name: str, wanted: pa.DataType) -> pa.ChunkedArray:
+        if _types.is_binary(wanted) and self._binary == "base64":
+            return pa.chunked_array(
+                [base64_column.decode(chunk, name) for chunk in column.chunks], pa.binary()
+            )
+        try:
+            return column.cast(wanted)
+        except pa.ArrowException as cause:
+            hint = ": times need a zone, as in 2026-01-31T12:00:00Z" if wanted == INSTANT else ""
+            raise SchemaMismatch(
+                f"column {name!r} cannot be read as {wanted}: {cause}{hint}"
+            ) from cause
+
+
+def _readable(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type that a reader of text knows for this one, and that casts to it."""
+    if _types.is_timestamp(kind) or _types.is_date(kind) or _types.is_binary(kind):
+        return pa.utf8()
+    if _types.is_duration(kind):
+        return pa.int64()
+    if _types.is_list(kind):
+        return pa.list_(_readable(kind.value_type, name))
+    if _types.is_struct(kind):
+        return pa.struct([(field.name, _readable(field.type, name)) for field in kind])
+    if _types.is_map(kind):
+        raise InvalidInput(f"column {name!r} is a map, which text cannot say: push Parquet")
+    return kind

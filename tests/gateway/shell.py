@@ -1,0 +1,94 @@
+"""A real shell in an empty folder, with the command `tidemill` on its path."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemill
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a script left behind."""
+
+    status: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def error(self) -> dict[str, Any]:
+        """The error that was reported as JSON, alone on standard error."""
+        document = json.loads(self.err)
+        assert document["error"]["status"] == self.status
+        found: dict[str, Any] = document["error"]
+        return found
+
+
+class Shell:
+    """Runs scripts; a pipeline fails if any part of it does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._bin = folder / "bin"
+        self._bin.mkdir()
+        command = self._bin / "tidemill"
+        command.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" -m tidemill.gateway.command_line "$@"\n'
+        )
+        command.chmod(0o755)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        clean = {name: value for name, value in os.environ.items() if "TIDEMILL_" not in name}
+        return {
+            **clean,
+            "PATH": f"{self._bin}:{clean['PATH']}",
+            # The same copy of the package as the tests themselves, wherever the shell stands.
+            "PYTHONPATH": str(Path(tidemill.__path__[0]).resolve().parent),
+            "COLUMNS": "100",
+        }
+
+    def run(self, script: str, *, shell: str = "bash", stdin: bytes = b"") -> Done:
+        """Run a script to its end."""
+        options = ["-o", "pipefail"] if shell == "bash" else []
+        done = subprocess.run(
+            [shell, *options, "-c", script],
+            cwd=self.folder,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            timeout=120,
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def good(self, script: str, **options: Any) -> Done:
+        """Run a script that has to succeed."""
+        done = self.run(script, **options)
+        assert done.status == 0, done.err
+        return done
+
+    def refused(self, script: str, status: int, kind: str) -> dict[str, Any]:
+        """Run a script that has to fail like this; returns the error as reported in JSON."""
+        done = self.run(f"export TIDEMILL_JSON=1; {script}")
+        assert done.status == status, (done.out, done.err)
+        error = done.error()
+        assert error["kind"] == kind
+        return error
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
