@@ -41,11 +41,11 @@ def test_demo_verifies_a_small_run_and_leaves_an_empty_queue(
         assert len(queue.fork("audit")) == 0
 
 
-def test_an_error_of_ours_is_one_line_and_exit_status_1(
+def test_an_error_of_ours_is_one_line_and_an_exit_status_of_its_kind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "letter.txt").write_text("This folder holds something else.")
-    assert main(["demo", "--items", "10", "--folder", str(tmp_path)]) == 1
+    assert main(["demo", "--items", "10", "--folder", str(tmp_path)]) == 4
     error = capsys.readouterr().err
     assert error.startswith("tidemill: ")
     assert "Traceback" not in error

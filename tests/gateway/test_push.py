@@ -51,9 +51,8 @@ def test_parquet_comes_through_a_pipe_and_from_a_redirected_file(shell: Shell) -
 
 
 def test_json_lines_come_through_a_pipe(shell: Shell) -> None:
-    words = shell.good(
-        """printf '{"key": 2, "value": "b"}\\n\\n{"key": 1, "value": "a"}' | tidemill push spool/ -"""
-    ).out
+    rows = '{"key": 2, "value": "b"}\\n\\n{"key": 1, "value": "a"}'
+    words = shell.good(f"printf '{rows}' | tidemill push spool/ -").out
     assert words == "pushed 2 rows with the arrival numbers 1 to 2, synced\n"
     assert [row["value"] for row in shell.good("tidemill pop spool/ 5").lines()] == ["a", "b"]
 
@@ -140,11 +139,11 @@ def test_the_bucket_function_and_the_bound_are_those_of_the_options(shell: Shell
         ("echo '{\"key\":' | tidemill push q/ -", 3, "invalid-input", "not ndjson"),
         ("echo nonsense | tidemill push q/ -", 3, "invalid-input", "not ndjson"),
         ("echo '{\"key\":1.5}' | tidemill push q/ -", 3, "invalid-input", "keys are integers"),
-        ("echo '{\"key\":null,\"v\":1}' | tidemill push q/ -", 3, "invalid-input", "null"),
+        ('echo \'{"key":null,"v":1}\' | tidemill push q/ -', 3, "invalid-input", "null"),
         ("echo '{\"v\":1}' | tidemill push q/ - --key ts", 3, "invalid-input", "'ts'"),
         ("echo '{\"v\":null}' | tidemill push q/ -", 3, "invalid-input", "declare the type"),
         (
-            "echo '{\"ts\":\"2026-01-01 00:00:00\",\"v\":1}' | tidemill push q/ - --key ts",
+            'echo \'{"ts":"2026-01-01 00:00:00","v":1}\' | tidemill push q/ - --key ts',
             3,
             "invalid-input",
             "need a zone",

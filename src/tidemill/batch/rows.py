@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-import numpy as np
 import pyarrow as pa
 
 from tidemill.batch.frame import int64_array
@@ -89,6 +88,7 @@ def _from_other(data: object, schema: pa.Schema | None, key: str | None) -> Keys
 def sorted_by_key(keys: Keys, payload: pa.RecordBatch) -> tuple[Keys, pa.RecordBatch]:
     """The rows by ascending key, equal keys in the order given; the same objects if sorted.
 
+    >>> import numpy as np
     >>> given = pa.record_batch({"value": [b"c", b"a"]})
     >>> keys, payload = sorted_by_key(np.array([3, 1]), given)
     >>> keys.tolist(), payload.to_pylist()

@@ -23,7 +23,10 @@ from tidemill.gateway.commands import (
     peek,
     pop,
     push,
+    scan,
+    shovel,
     stats,
+    upgrade,
 )
 from tidemill.gateway.console import Console
 from tidemill.gateway.exit_status import BROKEN_PIPE, DONE
@@ -32,12 +35,15 @@ COMMANDS = (
     push.COMMAND,
     pop.COMMAND,
     peek.COMMAND,
+    scan.COMMAND,
     length.COMMAND,
     delete.COMMAND,
     clear.COMMAND,
     fork.COMMAND,
+    shovel.COMMAND,
     stats.COMMAND,
     journal.COMMAND,
+    upgrade.COMMAND,
     demonstration.COMMAND,
     completion.COMMAND,
 )

@@ -17,6 +17,7 @@ from tidemill.errors import (
     MissingExtra,
     NoAccess,
     NotAQueue,
+    OldFormat,
     QueueFull,
     StorageFailed,
     UnknownFormat,
@@ -42,7 +43,7 @@ FULL = ExitStatus(6, "full", "the disk is full, or the queue at its `bytes_max`"
 NO_ACCESS = ExitStatus(7, "no-access", "a file or folder is read-only, or somebody else's")
 STORAGE = ExitStatus(8, "storage", "the disk reported an error")
 CORRUPT = ExitStatus(9, "corrupt", "stored bytes are damaged")
-UNKNOWN_FORMAT = ExitStatus(10, "unknown-format", "a newer or foreign release wrote the folder")
+OTHER_FORMAT = ExitStatus(10, "other-format", "an older release wrote the folder, or a newer one")
 MISSING_EXTRA = ExitStatus(11, "missing-extra", "an optional dependency is not installed")
 DECLINED = ExitStatus(12, "declined", "asked, and not confirmed: nothing was done")
 INTERRUPTED = ExitStatus(130, "interrupted", "Ctrl-C")
@@ -59,7 +60,7 @@ ALL = (
     NO_ACCESS,
     STORAGE,
     CORRUPT,
-    UNKNOWN_FORMAT,
+    OTHER_FORMAT,
     MISSING_EXTRA,
     DECLINED,
     INTERRUPTED,
@@ -76,7 +77,7 @@ _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((NoAccess,), NO_ACCESS),
     ((StorageFailed,), STORAGE),
     ((Corrupt,), CORRUPT),
-    ((UnknownFormat,), UNKNOWN_FORMAT),
+    ((UnknownFormat, OldFormat), OTHER_FORMAT),
     ((MissingExtra,), MISSING_EXTRA),
     ((KeyboardInterrupt,), INTERRUPTED),
     ((BrokenPipeError,), BROKEN_PIPE),

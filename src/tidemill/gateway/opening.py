@@ -8,13 +8,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import tidemill as tm
+from tidemill.files.bucket import Shift, Width
+from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.settings import NAME as SETTINGS_NAME
+from tidemill.files.settings import read_settings
+from tidemill.gateway.arguments import bucket
 from tidemill.gateway.refusal import NotFound
 
 
 def is_queue(path: str) -> bool:
     """Whether there is a queue already; opening would make one."""
     return (Path(path) / SETTINGS_NAME).exists()
+
+
+def recorded_bucket(path: str) -> Shift | Width:
+    """The bucket function of a queue that is there."""
+    found = read_settings(LocalFileSystem(), Path(path))
+    if found is None:
+        raise tm.NotAQueue(f"{path} holds no queue")
+    return bucket(found.bucket)
 
 
 @contextmanager

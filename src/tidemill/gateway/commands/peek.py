@@ -17,15 +17,20 @@ from tidemill.gateway.arguments import (
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.opening import chosen_end, open_to_look
-from tidemill.gateway.output import chosen_columns, open_output
+from tidemill.gateway.output import open_output
+from tidemill.gateway.rows.limit import first_rows
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    with open_to_look(options) as queue:
-        found = chosen_end(queue, options).peek(options.n, key_max=options.key_max).to_arrow()
-    batch = chosen_columns(found, options.columns)
-    with open_output(options, console, batch.schema) as sink:
-        sink.write(batch)
+    with (
+        open_to_look(options) as queue,
+        chosen_end(queue, options).scan(
+            keys=(None, options.key_max), columns=options.columns
+        ) as reader,
+        open_output(options, console, reader.schema) as sink,
+    ):
+        for batch in first_rows(reader, options.n):
+            sink.write(batch)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

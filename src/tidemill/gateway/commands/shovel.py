@@ -1,0 +1,48 @@
+"""`tidemill shovel`: move everything to another queue."""
+
+from __future__ import annotations
+
+import argparse
+
+import tidemill as tm
+from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync
+from tidemill.gateway.command import Command
+from tidemill.gateway.console import Console, count
+from tidemill.gateway.opening import chosen_end, is_queue, open_queue, recorded_bucket
+
+DETAILS = """
+The target is made, with the columns and buckets of the source, if it is not there. A crash in the
+middle may leave some items in both queues, never in neither: shovel again.
+"""
+
+
+def run(options: argparse.Namespace, console: Console) -> None:
+    with open_queue(options) as queue:
+        end = chosen_end(queue, options)
+        is_new = not is_queue(options.target)
+        with tm.PriorityQueue(
+            options.target,
+            schema=queue.schema if is_new else None,
+            bucket=recorded_bucket(options.queue) if is_new else None,
+            sync=options.sync,
+            on_corruption=options.on_corruption,
+        ) as target:
+            moved = end.shovel(target)
+    words = f"moved {count(moved, 'item')} to {options.target}"
+    console.result(words, {"moved": moved, "to": options.target})
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_queue(parser, Positional("target", "the folder of the queue to move to"))
+    add_fork(parser)
+    add_sync(parser)
+
+
+COMMAND = Command(
+    name="shovel",
+    summary="move everything that is left to another queue",
+    details=DETAILS,
+    examples=("tidemill shovel spool/ archive/", "tidemill shovel spool/ checked/ --fork audit"),
+    arguments=_arguments,
+    run=run,
+)
