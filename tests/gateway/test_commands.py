@@ -252,6 +252,30 @@ def test_journal_shows_damage_and_others_report_it(spool: Shell) -> None:
     assert keys(spool, "TIDEMILL_ON_CORRUPTION=continue tidemill pop spool/ 5 2> /dev/null") == []
 
 
+def test_the_doctor_verifies_repairs_and_deals_with_what_was_set_aside(spool: Shell) -> None:
+    assert "All is well." in spool.good("tidemill doctor spool/").out
+    (segment,) = (spool.folder / "spool" / "journal").glob("*.segment")
+    segment.write_bytes(segment.read_bytes().replace(b"c7", b"C7"))
+    done = spool.run("tidemill doctor spool/ --json")
+    assert (done.status, done.json()["worst"]) == (9, "damage")
+    assert done.error()["kind"] == "corrupt"
+    spool.good("tidemill doctor spool/ --set-aside || test $? = 9")
+    (aside,) = spool.good("tidemill quarantine list spool/ --json").json()["quarantined"]
+    assert aside["rows"] == 10
+    assert aside["name"] in spool.good("tidemill doctor spool/ --quarantine").out
+    spool.good(f"tidemill quarantine save spool/ {aside['name']} --to rows.parquet")
+    assert pq.read_metadata(spool.folder / "rows.parquet").num_rows == 10
+    spool.refused(f"tidemill quarantine push-back spool/ {aside['name']}", 3, "invalid-input")
+    spool.good(f"tidemill quarantine push-back spool/ {aside['name']} --unverified")
+    assert left(spool) == 10
+    spool.refused(f"tidemill quarantine drop spool/ {aside['name']}", 12, "declined")
+    spool.good(f"tidemill quarantine drop spool/ {aside['name']} --yes")
+    assert spool.good("tidemill quarantine list spool/").out == "nothing was set aside\n"
+    spool.refused(f"tidemill quarantine drop spool/ {aside['name']} --yes", 3, "invalid-input")
+    spool.refused("tidemill doctor", 2, "usage")
+    spool.refused("tidemill doctor nowhere/", 4, "not-found")
+
+
 def test_a_locked_folder_is_reported_with_its_owner(spool: Shell) -> None:
     with tm.PriorityQueue(spool.folder / "spool"):
         error = spool.refused("tidemill pop spool/", 5, "locked")

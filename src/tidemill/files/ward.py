@@ -112,7 +112,7 @@ def save(
                 f"record {name} has nothing to save as {chosen}: {found.words}; save it as raw "
                 "bytes"
             )
-        table = found.batch.to_arrow()
+        table = pa.Table.from_batches([found.batch.to_arrow()])
         _write_new(fs, goal, _parquet(table) if chosen == "parquet" else _ndjson(table))
         return found
 

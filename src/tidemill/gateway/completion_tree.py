@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 
 # What an argument without choices of its own is completed with, by its name.
-_FILES = frozenset({"to", "source", "schema"})
+_FILES = frozenset({"to", "source", "schema", "picture"})
 _FOLDERS = frozenset({"queue", "target", "folder"})
 
 

@@ -105,15 +105,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def count(number: int, noun: str) -> str:
-    """A number of things.
-
-    >>> count(1, "item"), count(1200, "item")
-    ('1 item', '1,200 items')
-    """
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def _cannot_write(error: OSError) -> BaseException:
     # A broken pipe is no failure of the disk: the reader has had enough.
     if isinstance(error, BrokenPipeError):

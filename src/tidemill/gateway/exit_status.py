@@ -22,7 +22,7 @@ from tidemill.errors import (
     StorageFailed,
     UnknownFormat,
 )
-from tidemill.gateway.refusal import Declined, NotFound, Stopped
+from tidemill.gateway.refusal import Declined, FoundDamage, NotFound, Stopped
 
 
 class ExitStatus(NamedTuple):
@@ -76,7 +76,7 @@ _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((QueueFull, DiskFull), FULL),
     ((NoAccess,), NO_ACCESS),
     ((StorageFailed,), STORAGE),
-    ((Corrupt,), CORRUPT),
+    ((Corrupt, FoundDamage), CORRUPT),
     ((UnknownFormat, OldFormat), OTHER_FORMAT),
     ((MissingExtra,), MISSING_EXTRA),
     ((KeyboardInterrupt,), INTERRUPTED),

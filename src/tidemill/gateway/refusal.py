@@ -15,6 +15,10 @@ class Declined(CallerError):
     """The user was asked, and said no; or could not be asked."""
 
 
+class FoundDamage(TidemillError):
+    """The doctor found damage; the report has told what."""
+
+
 class Stopped(TidemillError):
     """Long work ended in the middle; `done` says how far it came, `cause` why it ended."""
 

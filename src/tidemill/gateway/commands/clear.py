@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import add_fork, add_queue, add_sync, add_yes
 from tidemill.gateway.command import Command
-from tidemill.gateway.console import Console, count
+from tidemill.gateway.console import Console
 from tidemill.gateway.opening import chosen_end, open_queue
 
 
@@ -14,11 +15,11 @@ def run(options: argparse.Namespace, console: Console) -> None:
     with open_queue(options) as queue:
         end = chosen_end(queue, options)
         console.confirm(
-            lambda: f"Remove all {count(len(end), 'item')} of {options.queue}?",
+            lambda: f"Remove all {counted(len(end), 'item')} of {options.queue}?",
             is_sure=options.yes,
         )
         cleared = end.clear()
-    console.result(f"removed {count(cleared, 'item')}", {"cleared": cleared})
+    console.result(f"removed {counted(cleared, 'item')}", {"cleared": cleared})
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from tidemill.errors import InvalidInput
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync, add_yes, key
 from tidemill.gateway.command import Command
-from tidemill.gateway.console import Console, count
+from tidemill.gateway.console import Console
 from tidemill.gateway.opening import chosen_end, open_queue
 
 
@@ -22,7 +23,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
             is_sure=options.yes,
         )
         deleted = end.delete(low, high)
-    console.result(f"deleted {count(deleted, 'item')}", {"deleted": deleted})
+    console.result(f"deleted {counted(deleted, 'item')}", {"deleted": deleted})
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

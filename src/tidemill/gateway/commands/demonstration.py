@@ -11,8 +11,14 @@ from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 
 
-def run(options: argparse.Namespace, _console: Console) -> None:
-    demo.run(items=options.items, folder=options.folder)
+def run(options: argparse.Namespace, console: Console) -> None:
+    demo.run(
+        items=options.items,
+        folder=options.folder,
+        picture=options.picture,
+        is_json=console.is_json,
+        progress=console.progress,
+    )
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +26,23 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--items", type=positive, default=1_000_000, help="how many events (default: %(default)s)"
     )
     parser.add_argument(
-        "--folder", type=Path, help="keep the queue in this folder (default: a temporary one)"
+        "--folder",
+        type=Path,
+        metavar="FOLDER",
+        help="keep the queue in this folder (default: a temporary one)",
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=demo.PICTURE,
+        metavar="FILE",
+        help="where to draw what happened (default: %(default)s)",
     )
 
 
 COMMAND = Command(
     name="demo",
-    summary="push, fork, reopen, pop and verify a million telemetry events",
+    summary="push events, crash, reopen, audit and pop: the main job, end to end",
     examples=("tidemill demo", "tidemill demo --items 100000 --folder telemetry/"),
     arguments=_arguments,
     run=run,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_on_corruption, add_queue, add_sync, add_yes
 from tidemill.gateway.command import Command
-from tidemill.gateway.console import Console, count, table
+from tidemill.gateway.console import Console, table
 from tidemill.gateway.opening import named_fork, open_queue, open_to_look
 
 
@@ -27,7 +28,7 @@ def _create(options: argparse.Namespace, console: Console) -> None:
         fork = parent.fork(options.name)
         items = len(fork)
     made = "made" if is_new else "there already:"
-    words = f"{made} fork {options.name} with {count(items, 'item')}"
+    words = f"{made} fork {options.name} with {counted(items, 'item')}"
     console.result(words, {"fork": options.name, "items": items, "created": is_new})
 
 
@@ -36,11 +37,11 @@ def _remove(options: argparse.Namespace, console: Console) -> None:
         fork = named_fork(queue, options.name)
         items = len(fork)
         console.confirm(
-            lambda: f"Remove fork {options.name} with {count(items, 'item')}?",
+            lambda: f"Remove fork {options.name} with {counted(items, 'item')}?",
             is_sure=options.yes,
         )
         fork.remove()
-    words = f"removed fork {options.name}, which had {count(items, 'item')} left"
+    words = f"removed fork {options.name}, which had {counted(items, 'item')} left"
     console.result(words, {"fork": options.name, "items": items, "removed": True})
 
 

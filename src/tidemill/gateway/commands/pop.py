@@ -6,6 +6,7 @@ import argparse
 from typing import TypeAlias
 
 import tidemill as tm
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     Positional,
     add_fork,
@@ -17,7 +18,7 @@ from tidemill.gateway.arguments import (
     whole_number,
 )
 from tidemill.gateway.command import Command
-from tidemill.gateway.console import Console, count
+from tidemill.gateway.console import Console
 from tidemill.gateway.opening import chosen_end, open_queue
 from tidemill.gateway.output import open_output
 from tidemill.gateway.refusal import Stopped
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         pop = _pop_at_once if wanted <= WINDOW_ROWS else _pop_in_pieces
         rows = pop(end, wanted, options, console)
     if options.to != "-":
-        words = f"popped {count(rows, 'item')} to {options.to}"
+        words = f"popped {counted(rows, 'item')} to {options.to}"
         console.result(words, {"popped": rows, "to": options.to})
 
 
@@ -88,7 +89,7 @@ def _pop_in_pieces(end: End, wanted: int, options: argparse.Namespace, console: 
 def _stopped(error: BaseException, written: int, popped: int) -> BaseException:
     if not written:
         return error
-    words = f"the output has {count(written, 'item')}, the last {written - popped:,} of which are"
+    words = f"the output has {counted(written, 'item')}, the last {written - popped:,} of which are"
     return Stopped(error, f"{words} still in the queue", {"written": written, "popped": popped})
 
 

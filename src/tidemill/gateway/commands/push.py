@@ -14,6 +14,7 @@ import pyarrow as pa
 import tidemill as tm
 from tidemill.batch import to_rows
 from tidemill.batch.schema import check_payload_schema
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     Positional,
     add_binary,
@@ -25,7 +26,7 @@ from tidemill.gateway.arguments import (
     whole_number,
 )
 from tidemill.gateway.command import Command
-from tidemill.gateway.console import Console, count
+from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.opening import is_queue
 from tidemill.gateway.refusal import Stopped
@@ -69,7 +70,7 @@ class Pushed:
         if not self.rows:
             return "no rows to push"
         numbers = f"with the arrival numbers {self.first} to {self.last}"
-        return f"pushed {count(self.rows, 'row')} {numbers}, {self.durability}"
+        return f"pushed {counted(self.rows, 'row')} {numbers}, {self.durability}"
 
     def stopped(self, error: BaseException) -> Stopped:
         """The error that ended it, with what was done before and how to go on."""

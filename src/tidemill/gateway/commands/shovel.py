@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 import tidemill as tm
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync
 from tidemill.gateway.command import Command
-from tidemill.gateway.console import Console, count
+from tidemill.gateway.console import Console
 from tidemill.gateway.opening import chosen_end, is_queue, open_queue, recorded_bucket
 
 DETAILS = """
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
             on_corruption=options.on_corruption,
         ) as target:
             moved = end.shovel(target)
-    words = f"moved {count(moved, 'item')} to {options.target}"
+    words = f"moved {counted(moved, 'item')} to {options.target}"
     console.result(words, {"moved": moved, "to": options.target})
 
 
