@@ -45,7 +45,7 @@ def test_an_error_of_ours_is_one_line_and_an_exit_status_of_its_kind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "letter.txt").write_text("This folder holds something else.")
-    assert main(["demo", "--items", "10", "--folder", str(tmp_path)]) == 4
+    assert main(["stats", str(tmp_path)]) == 4
     error = capsys.readouterr().err
     assert error.startswith("tidemill: ")
     assert "Traceback" not in error
