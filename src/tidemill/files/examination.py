@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tidemill.batch import SchemaVersions
 from tidemill.errors import BucketMismatch, Corrupt, StorageFailed, UnknownFormat
+from tidemill.files import advice
 from tidemill.files.bucket import BucketFunction, choose
 from tidemill.files.census import Census
 from tidemill.files.filesystem import FileSystem
@@ -26,23 +27,13 @@ from tidemill.files.record import split_place
 from tidemill.files.report import Findings, OnProgress, Progress, Report, counted
 from tidemill.files.scan import Damage
 from tidemill.files.segment import Segment, segment_path
-from tidemill.files.segment_check import (
-    REBUILD,
-    REPORT_BUG,
-    SET_ASIDE,
-    Checked,
-    Known,
-    SegmentCheck,
-    Thread,
-)
+from tidemill.files.segment_check import Checked, Known, SegmentCheck, Thread
 from tidemill.files.settings import NAME as SETTINGS_NAME
 from tidemill.files.shadow import Vanished
 from tidemill.files.spine import ENTRY_BYTES, unpack_entries
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
 from tidemill.files.survey import Survey
-
-RESTORE = "restore the folder from a backup"
 
 
 class Examination:
@@ -81,7 +72,9 @@ class Examination:
             versions = None if settings is None else settings.versions
             bucket = self._bucket(None if settings is None else settings.bucket)
             if JOURNAL_NAME not in survey.names:
-                self._findings.damage("journal", self._journal, "the journal is missing", RESTORE)
+                self._findings.damage(
+                    "journal", self._journal, "the journal is missing", advice.RESTORE
+                )
                 return self._report(survey, None, [])
             look = take_look(
                 self._fs,
@@ -153,7 +146,7 @@ class Examination:
             return False
         except (OSError, StorageFailed) as error:
             self._findings.damage(
-                "unreadable", segment.path, f"the disk reports an error: {error}", RESTORE
+                "unreadable", segment.path, f"the disk reports an error: {error}", advice.RESTORE
             )
             self._thread.state = None
             return True
@@ -183,12 +176,14 @@ class Examination:
                 "journal",
                 look.failure.path or self._journal,
                 f"{look.failure.reason}; the queue cannot be opened",
-                RESTORE,
+                advice.RESTORE,
                 offset=look.failure.offset,
             )
         elif look.recovered is None:
             if survey.settings is not None:
-                self._findings.damage("journal", self._journal, "the journal is empty", RESTORE)
+                self._findings.damage(
+                    "journal", self._journal, "the journal is empty", advice.RESTORE
+                )
         elif look.recovered.torn_bytes and not survey.is_in_use:
             self._findings.note(
                 "tail",
@@ -203,7 +198,7 @@ class Examination:
                     "settings",
                     self._path / SETTINGS_NAME,
                     "the settings are missing; without them nobody knows the schema of the items",
-                    "restore the file from a backup: it changes only when the schema does",
+                    advice.RESTORE_SETTINGS,
                 )
             else:
                 self._findings.note(
@@ -218,7 +213,9 @@ class Examination:
             if place not in told:
                 number, offset = split_place(place)
                 path = segment_path(self._journal, number)
-                self._findings.damage("record", path, reason, SET_ASIDE, offset=offset)
+                self._findings.damage(
+                    "record", path, reason, advice.set_aside(self._path), offset=offset
+                )
 
     def _tell_of_vanished(self, numbers: list[int], bucket: BucketFunction | None) -> None:
         again = take_look(
@@ -228,7 +225,9 @@ class Examination:
         again.close()
         for number in sorted(missing.intersection(numbers)):
             path = segment_path(self._journal, number)
-            self._findings.damage("record", path, "the segment is missing", SET_ASIDE)
+            self._findings.damage(
+                "record", path, "the segment is missing", advice.set_aside(self._path)
+            )
         given_back = len(set(numbers) - missing)
         if given_back:
             self._findings.note(
@@ -245,7 +244,10 @@ class Examination:
             if survey.is_in_use and summary_problem(self._fs, self._journal, number) is None:
                 continue  # It was being written.
             self._findings.warn(
-                "summary", path, f"{reason}; it is derived, so nothing is lost", REBUILD
+                "summary",
+                path,
+                f"{reason}; it is derived, so nothing is lost",
+                advice.rebuild(self._path),
             )
         last = max(segments, default=0)
         if last and not survey.is_in_use:
@@ -293,7 +295,12 @@ class Examination:
             is_torn = len(unpack_entries(data[: whole * ENTRY_BYTES])) == whole
             tell = self._findings.note if is_torn else self._findings.warn
             words = f"{damaged} of its {whole + damaged} entries are damaged"
-            tell("spine", path, f"{words}; it is derived, so nothing is lost", REBUILD)
+            tell(
+                "spine",
+                path,
+                f"{words}; it is derived, so nothing is lost",
+                advice.rebuild(self._path),
+            )
 
     def _count(self, census: Census, state: State, *, is_moving: bool) -> None:
         if is_moving:
@@ -311,7 +318,7 @@ class Examination:
                 "seq",
                 self._path,
                 f"the next seq is {state.next_seq}, but {self._thread.seq} was given already",
-                REPORT_BUG,
+                advice.REPORT_BUG,
             )
         try:
             left = census.count()
@@ -326,7 +333,7 @@ class Examination:
                     self._path,
                     f"{name} says that it has {counted(fork.live, 'item')} left, but it has "
                     f"{left[id]:,}",
-                    REPORT_BUG,
+                    advice.REPORT_BUG,
                 )
 
     def _report(self, survey: Survey, state: State | None, segments: list[int]) -> Report:

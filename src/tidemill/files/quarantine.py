@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.errors import InvalidInput
+from tidemill.files import advice
 from tidemill.files.filesystem import File, FileSystem
 from tidemill.files.record import make_place, split_place
 from tidemill.files.report import Findings, counted
@@ -144,7 +145,7 @@ def check_copies(
             "quarantine",
             root / FOLDER,
             f"{counted(len(kept & quarantined.keys()), 'damaged record')} set aside and kept here",
-            "`tidemill doctor --quarantine` lists them; save, push back or drop each",
+            f"{advice.doctor(root, '--quarantine')} lists them; save, push back or drop each",
             items=sum(quarantined[place] for place in kept & quarantined.keys()),
         )
     gone = quarantined.keys() - kept
@@ -177,9 +178,11 @@ def _pack(words: dict[str, Any]) -> bytes:
 
 
 def _write(fs: FileSystem, path: Path, data: bytes) -> None:
-    if path.name in fs.list_folder(path.parent):
+    try:
+        file = fs.open(path, create=True)
+    except FileExistsError:
         fs.unlink(path)
-    file = fs.open(path, create=True)
+        file = fs.open(path, create=True)
     try:
         file.pwrite([data], 0)
         file.sync()

@@ -7,6 +7,7 @@ import threading
 from typing import Literal, TypeAlias
 
 from tidemill.errors import Corrupt, QueueFull
+from tidemill.files import advice
 from tidemill.files.count import count_covered
 from tidemill.files.cut import cover_all
 from tidemill.files.folder import Folder
@@ -81,7 +82,8 @@ class QueueCore:
         """Set a frame aside that turned out to be damaged, or raise, as the queue was told."""
         if self.folder.options.on_corruption == "abort":
             raise Corrupt(
-                f"{damage.reason}; open with on_corruption='continue' to set the record aside",
+                f"{damage.reason}; {advice.doctor(self.folder.path)} tells what is lost; open with "
+                "on_corruption='continue' to set the record aside",
                 path=damage.path,
                 offset=damage.offset,
             ) from damage

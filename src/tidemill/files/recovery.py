@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidemill.errors import Corrupt
+from tidemill.files import advice
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.record import Kind, make_place, split_place
@@ -291,8 +292,8 @@ class Recovery:
         path = segment_path(self._folder, number)
         if not self._tolerate_damage:
             raise Corrupt(
-                f"{reason}; restore it from a backup, or open with on_corruption='continue' to go "
-                "on without it",
+                f"{reason}; {advice.doctor(self._folder.parent)} tells what is lost; restore it "
+                "from a backup, or open with on_corruption='continue' to go on without it",
                 path=path,
                 offset=offset,
             )

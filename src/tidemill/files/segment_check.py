@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidemill.batch import SchemaVersions
 from tidemill.errors import Corrupt, UnknownFormat
+from tidemill.files import advice
 from tidemill.files.bucket import BucketFunction
 from tidemill.files.census import Census
 from tidemill.files.frame_reader import FrameReader
@@ -34,11 +35,6 @@ from tidemill.files.summary_check import disagreement
 
 _TWICE = frozenset({Kind.FORK, Kind.REMOVE, Kind.RETIRE, Kind.QUARANTINE})
 _ZEROES = bytes(1024 * 1024)
-
-SET_ASIDE = "copy the folder, then set the record aside with `tidemill doctor --set-aside`"
-REWRITE = "`tidemill doctor --set-aside` rewrites the segment, which loses nothing here"
-REBUILD = "`tidemill doctor --repair` makes it again"
-REPORT_BUG = "please report this, with the folder if you can"
 
 
 class Known(NamedTuple):
@@ -88,6 +84,7 @@ class SegmentCheck:
         findings: Findings,
     ) -> None:
         self._segment = segment
+        self._folder = segment.path.parent.parent  # of the queue
         self._known = known
         self._thread = thread
         self._findings = findings
@@ -166,7 +163,9 @@ class SegmentCheck:
         try:
             self._replay.index(self._twin, [found], apply=self._state is not None)
         except Corrupt as damage:
-            self._wrong("record-wrong", offset, damage.reason)
+            # Behind damage it may merely refer to what was lost.
+            if self._is_exact:
+                self._wrong("record-wrong", offset, damage.reason)
             self._state = None
 
     def _begin(self) -> State:
@@ -310,18 +309,29 @@ class SegmentCheck:
         if entry is not None and census is not None and not census.needs(entry):
             what += ", but no fork needs its items any more"
             tell = self._findings.warn
-        tell("record", self._segment.path, what, SET_ASIDE, offset=offset, items=damage.rows)
+        tell(
+            "record",
+            self._segment.path,
+            what,
+            advice.set_aside(self._folder),
+            offset=offset,
+            items=damage.rows,
+        )
 
     def _missed_by_nobody(self, damage: Damage, why: str) -> None:
         self.checked.needs_rewrite = True
         offset = split_place(damage.place)[1]
         self._findings.warn(
-            "record-spare", self._segment.path, f"{damage.reason}; {why}", REWRITE, offset=offset
+            "record-spare",
+            self._segment.path,
+            f"{damage.reason}; {why}",
+            advice.rewrite(self._folder),
+            offset=offset,
         )
 
     def _wrong(self, code: str, offset: int, what: str) -> None:
         """Checksums are right, so that the disk is not to blame."""
-        self._findings.damage(code, self._segment.path, what, REPORT_BUG, offset=offset)
+        self._findings.damage(code, self._segment.path, what, advice.REPORT_BUG, offset=offset)
 
     def _is_set_aside(self, place: int) -> bool:
         state = self._known.state
@@ -337,7 +347,10 @@ class SegmentCheck:
             )
         if any(offset < segment.end for offset in self._noted) and self._is_exact:
             self._findings.warn(
-                "spine", segment.spine_path, "the spine does not fit its segment", REBUILD
+                "spine",
+                segment.spine_path,
+                "the spine does not fit its segment",
+                advice.rebuild(self._folder),
             )
         summary, table = segment.summary, self._twin.table
         if summary is None or table is None:
@@ -355,7 +368,7 @@ class SegmentCheck:
                 "summary-wrong",
                 segment.summary_path,
                 f"the summary does not fit its segment: {words}; items may be out of sight",
-                REBUILD,
+                advice.rebuild(self._folder),
             )
 
 

@@ -19,6 +19,7 @@ import xxhash
 
 from tidemill.batch import SchemaVersions
 from tidemill.errors import Corrupt, NotAQueue, OldFormat, UnknownFormat
+from tidemill.files import advice
 from tidemill.files.filesystem import FileSystem
 from tidemill.limits import INT64_MAX, SEGMENT_BYTES_MIN
 
@@ -84,7 +85,7 @@ def read_settings(fs: FileSystem, folder: Path, *, accept_old: bool = False) -> 
     if settings.format != FORMAT and not accept_old:
         raise OldFormat(
             f"{folder} has format version {settings.format}, this release writes {FORMAT}; "
-            f"run `tidemill upgrade {folder}`, which keeps all items"
+            f"run {advice.upgrade(folder)}, which keeps all items"
         )
     return settings
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tidemill.errors import Corrupt, NotAQueue
-from tidemill.files import quarantine, settings
+from tidemill.files import advice, quarantine, settings
 from tidemill.files.filesystem import FileSystem, Surroundings
 from tidemill.files.folder import JOURNAL_NAME
 from tidemill.files.lock import NAME as LOCK_NAME
@@ -68,7 +68,7 @@ class Survey:
                 path,
                 f"{damage.reason}; without them the folder cannot be opened, and items cannot be "
                 "decoded",
-                "restore the file from a backup: it changes only when the schema does",
+                advice.RESTORE_SETTINGS,
                 offset=0,
             )
             return
@@ -77,14 +77,14 @@ class Survey:
                 "old-format",
                 path,
                 f"the folder has format {self.settings.format}, this release writes {FORMAT}",
-                f"`tidemill upgrade {self._path}`",
+                advice.upgrade(self._path),
             )
         if settings.DRAFT_NAME in self.names and not self.is_in_use:
             self._findings.note(
                 "leftover",
                 self._path / settings.DRAFT_NAME,
                 "new settings were being written when a process died; the old ones hold",
-                "`tidemill doctor --repair` removes it",
+                f"{advice.doctor(self._path, '--repair')} removes it",
             )
 
     def _look_at_lock(self) -> None:
