@@ -107,8 +107,17 @@ class ShadowFileSystem:
     def rename(self, source: Path, target: Path) -> None:  # noqa: ARG002  Nor does it rename.
         raise _read_only(source)
 
+    def link(self, source: Path, target: Path) -> None:  # noqa: ARG002  Nor does it link.
+        raise _read_only(source)
+
     def unlink(self, path: Path) -> None:
         self._hidden.add(path)
+
+    def remove_folder(self, path: Path) -> None:
+        raise _read_only(path)
+
+    def boot_id(self) -> bytes:
+        return bytes(16)  # What depends on it is not looked at through a shadow.
 
     def sync_folder(self, path: Path) -> None:
         pass
