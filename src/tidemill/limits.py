@@ -45,5 +45,6 @@ TINY_FRAME_BYTES = 16 * KIB  # a segment whose frames are smaller on average is 
 TINY_FRAMES_MIN = 256  # ... if it holds at least so many of them
 BYTES_MAX_LEAST = 8 * SEGMENT_BYTES_MIN  # the least disk that a bounded queue can work with
 AIO_THREADS_MAX = 8  # of one queue that is used from asyncio
+AIO_CALLS_PER_END_MAX = 4  # ... of which one end, the queue's own or a fork, takes so many
 PUSHES_PER_ROUND_MAX = 1_024  # awaited at the same time that share a group commit
 FINDINGS_MAX = 10_000  # of one report; what is beyond is counted only

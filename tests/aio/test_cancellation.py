@@ -15,6 +15,7 @@ import tidemill as tm
 from tests.aio.event_loop import held_up, in_event_loop, threads_of_ours, until
 from tests.aio.test_waiting import waiting
 from tests.files.counting_fs import CountingFileSystem
+from tidemill.limits import AIO_CALLS_PER_END_MAX
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 
@@ -40,9 +41,11 @@ async def test_a_wait_that_is_cancelled_ends_at_once_and_pops_nothing(tmp_path: 
 async def test_a_call_that_is_cancelled_before_its_turn_has_done_nothing(tmp_path: Path) -> None:
     fs = CountingFileSystem()
     async with tm.aio.PriorityQueue(tmp_path, file_system=fs) as queue:
-        await queue.push([(1, b"a"), (2, b"b"), (3, b"c")])
+        count = AIO_CALLS_PER_END_MAX
+        await queue.push([(n, b"") for n in range(count + 2)])
         with held_up(fs):
-            first = asyncio.create_task(queue.pop(1))
+            # As many as may go to threads at once.
+            first = [asyncio.create_task(queue.pop(1)) for _ in range(count)]
             await until(fs.sync_began.is_set)
             others = [asyncio.create_task(call) for call in (queue.pop(1), queue.clear())]
             await asyncio.sleep(0)
@@ -51,8 +54,9 @@ async def test_a_call_that_is_cancelled_before_its_turn_has_done_nothing(tmp_pat
             for other in others:
                 with pytest.raises(asyncio.CancelledError):
                     await other
-        assert (await first).rows() == [(1, b"a")]
-        assert (await queue.pop(9)).rows() == [(2, b"b"), (3, b"c")]
+        popped = [key for task in first for key in (await task).keys.to_pylist()]
+        assert sorted(popped) == list(range(count))
+        assert (await queue.pop(9)).keys.to_pylist() == [count, count + 1]
 
 
 async def cancelled_at_the_disk(
@@ -285,7 +289,7 @@ class Consumers:
 def test_nothing_is_lost_or_doubled_however_pops_are_cancelled(
     tmp_path: Path, seed: int, report: Callable[[str], None]
 ) -> None:
-    items = 1_000
+    items = 2_000
     counts = [0, 0]
 
     @in_event_loop

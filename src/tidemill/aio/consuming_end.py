@@ -1,8 +1,8 @@
 """The consuming end of a queue for asyncio: what the queue itself and each of its forks can do.
 
 The work is done by the end of the same name in `files`, in a thread; here is only what an event
-loop adds. A wait holds no thread. The calls of one end take turns before they go to a thread, where
-they would otherwise sit and wait for one another's lock.
+loop adds. A wait holds no thread. Only a few calls of one end go to threads at a time: enough for
+pops to share a sync, and not so many that they sit in all threads waiting for one another's lock.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tidemill.errors import CallerError, Closed, InvalidInput
 from tidemill.files import consuming_end as files
 from tidemill.files.consuming_end import KeyMax, wait_seconds
 from tidemill.files.queue_core import QueueCore
+from tidemill.limits import AIO_CALLS_PER_END_MAX
 
 if TYPE_CHECKING:
     from tidemill.aio.fork import Fork
@@ -44,7 +45,7 @@ class Surroundings:
         self.rounds = PushRounds(core, threads)
         self.arrivals = Arrivals(self.loop)
         core.folder.watchers.append(self.arrivals.changed)
-        self.turns: dict[str, asyncio.Lock] = {}  # by the name of the end
+        self.turns: dict[str, asyncio.Semaphore] = {}  # by the name of the end
 
     def check(self) -> None:
         """Raise if the queue is closed, or was opened in another event loop."""
@@ -238,8 +239,8 @@ class ConsumingEnd:
         return self._attached
 
     @property
-    def _turn(self) -> asyncio.Lock:
-        return self._around.turns.setdefault(self._name, asyncio.Lock())
+    def _turn(self) -> asyncio.Semaphore:
+        return self._around.turns.setdefault(self._name, asyncio.Semaphore(AIO_CALLS_PER_END_MAX))
 
     async def _in_turn(self, call: Callable[[], T]) -> T:
         """Run a call of this end in a thread, when it is its turn."""
