@@ -7,7 +7,7 @@ UPGRADE ?=
 VENV := .venv
 VENV_WHEEL := .venv-wheel
 BIN := $(VENV)/bin
-SOURCES := src tests $(wildcard benchmarks) $(wildcard examples)
+SOURCES := src tests docs_site.py $(wildcard benchmarks) $(wildcard examples)
 
 # Wheels only: building a dependency from source would run code that no lock vouches for.
 INSTALL := install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
@@ -24,23 +24,28 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/.core ## Run the main job end to end on a temporary folder
+run: $(VENV)/.core ## Run the main job end to end on a temporary folder, and draw a picture of it
 	$(BIN)/tidemill demo
 
 .PHONY: test
-test: static wheel ## Run every test against the built wheel (the gate of each change)
+test: static docs wheel ## Run every test against the built wheel (the gate of each change)
 	TIDEMILL_WHEEL=1 $(VENV_WHEEL)/bin/pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: check
-check: static ## Run the static checks and the quick tests against the source, in under 3 minutes
+check: static docs ## Run the static checks and the quick tests against the source, in under 3 minutes
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not soak"
 
 .PHONY: static
-static: $(VENV)/.dev
+static: $(VENV)/.docs
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
+
+.PHONY: docs
+docs: $(VENV)/.docs ## Build the site of the documentation; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site is in build/site/index.html; with a search: $(BIN)/mkdocs serve"
 
 .PHONY: bench
 bench: $(VENV)/.bench ## Measure against the raw disk and against peers; writes benchmarks/results/
@@ -57,11 +62,13 @@ lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the n
 	$(LOCK) requirements/dev.in requirements/test.in -c requirements/core.txt \
 	  -c requirements/test.txt -o requirements/dev.txt
 	$(LOCK) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
+	$(LOCK) requirements/docs.in -c requirements/dev.txt -c requirements/bench.txt \
+	  -o requirements/docs.txt
 
 .PHONY: clean
 clean: ## Remove everything that make made
 	rm -rf $(VENV) $(VENV_WHEEL) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf .import_linter_cache benchmarks/results
+	rm -rf .import_linter_cache benchmarks/results tidemill-demo.svg
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python $(VENV_WHEEL)/bin/python:
@@ -79,6 +86,10 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 	$(BIN)/pip $(INSTALL) -r requirements/dev.txt
 	@touch $@
 
+$(VENV)/.docs: requirements/docs.txt $(VENV)/.dev
+	$(BIN)/pip $(INSTALL) -r requirements/docs.txt
+	@touch $@
+
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	$(BIN)/pip $(INSTALL) -r requirements/bench.txt
 	@touch $@
@@ -88,7 +99,7 @@ $(VENV_WHEEL)/.test: requirements/test.txt | $(VENV_WHEEL)/bin/python
 	@touch $@
 
 .PHONY: wheel
-wheel: $(VENV)/.dev $(VENV_WHEEL)/.test
+wheel: $(VENV)/.dev $(VENV_WHEEL)/.test ## Build the wheel in dist/, and install it where the tests run
 	rm -rf dist
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 	$(VENV_WHEEL)/bin/pip install --quiet --no-deps --no-index --force-reinstall dist/*.whl
