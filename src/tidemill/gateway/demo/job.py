@@ -136,8 +136,8 @@ class Demo:
                     raise tm.Bug(f"an acknowledged push of device {device} is lost")
                 extra += is_there and (device, number) not in acks
         self._tell(
-            f"nothing acknowledged is lost, nothing is doubled; of the pushes under way, {extra} "
-            "had reached the disk, and are there as a whole"
+            "nothing acknowledged is lost, nothing is doubled or changed; of the pushes that were "
+            f"under way, {extra} had reached the disk, whole"
         )
 
     def _push_rest(self, queue: tm.PriorityQueue) -> None:
