@@ -23,7 +23,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--items", type=positive, default=1_000_000, help="how many events (default: %(default)s)"
+        "--items", type=positive, default=4_000_000, help="how many events (default: %(default)s)"
     )
     parser.add_argument(
         "--folder",
