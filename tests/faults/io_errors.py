@@ -25,6 +25,7 @@ CHANGES = frozenset(
         "create",
         "make_folder",
         "rename",
+        "link",
         "unlink",
         "sync_folder",
         "pwrite",
@@ -75,6 +76,10 @@ class FailingFileSystem:
         """Fail the next call of a kind, whatever its number."""
         self._next_kind = kind
 
+    def fail_later(self, calls: int | None) -> None:
+        """Fail the call that comes after so many less one; None: none."""
+        self._fail_at = None if calls is None else self.calls + calls
+
     def heal(self) -> None:
         """Fail no more calls."""
         self._fail_at = None
@@ -96,6 +101,9 @@ class FailingFileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         self.call("rename", source, lambda: self.inner.rename(source, target))
+
+    def link(self, source: Path, target: Path) -> None:
+        self.call("link", source, lambda: self.inner.link(source, target))
 
     def unlink(self, path: Path) -> None:
         self.call("unlink", path, lambda: self.inner.unlink(path))

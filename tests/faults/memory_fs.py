@@ -239,6 +239,19 @@ class MemoryFileSystem:
             removed = Entry(from_folder, from_name, number)
             self._put("rename", Entry(to_folder, to_name, number), source, removed=removed)
 
+    def link(self, source: Path, target: Path) -> None:
+        with self.guard:
+            from_folder, from_name = self._place(source)
+            to_folder, to_name = self._place(target)
+            number = self._folders[from_folder].get(from_name)
+            if number is None:
+                raise os_error(errno.ENOENT, source)
+            if number in self._folders:
+                raise os_error(errno.EPERM, source)
+            if to_name in self._folders[to_folder]:
+                raise os_error(errno.EEXIST, target)
+            self._put("link", Entry(to_folder, to_name, number), target)
+
     def unlink(self, path: Path) -> None:
         with self.guard:
             folder, name = self._place(path)

@@ -6,6 +6,7 @@ Every failure names the case and the id of its state; `replay_state` makes that 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from itertools import product
 from typing import TypeAlias
@@ -14,7 +15,7 @@ import pytest
 
 from tests.faults.checker import MAIN, UniqueValues, Violation
 from tests.faults.crash_states import enumerate_states
-from tests.faults.driven_pair import FULL, SHOVELED, DrivenPair, Modes
+from tests.faults.driven_pair import FULL, SHOVELED, DrivenPair, Modes, open_pair
 from tests.faults.driven_queue import digest
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
@@ -71,9 +72,20 @@ def _of_a_fork(source: PriorityQueue, target: PriorityQueue, values: UniqueValue
     source.fork("end").pop(1)
 
 
+def _into_nothing(source: PriorityQueue, target: PriorityQueue, values: UniqueValues) -> None:
+    """The way of segments: an empty destination, whose forks have consumed what it had."""
+    _several_segments(source, values)
+    target.push(values.pairs([4, 120]))
+    fork = target.fork("t")
+    target.clear()
+    fork.fork("u").clear()
+    fork.clear()
+
+
 FILLS: dict[str, tuple[Fill, str]] = {
     "into items": (_into_items, MAIN),
     "of a fork": (_of_a_fork, "end"),
+    "into nothing": (_into_nothing, MAIN),
 }
 
 
@@ -83,6 +95,7 @@ def test_a_shovel_survives_crashes(what: str, modes: Modes, tally: Tally) -> Non
     fill, end = FILLS[what]
     pair = DrivenPair(fill, end=end, modes=modes)
     pair.shovel()
+    assert bool(pair.target._core.folder.state.adopted) == (what == "into nothing")
     seen: set[bytes] = set()
     judged = doubled = 0
     budget = STATES_MAX if modes == FULL else STATES_MAX_OTHERS
@@ -115,3 +128,35 @@ def test_a_shovel_killed_at_every_call_loses_nothing(what: str, modes: Modes, ta
         pair.judge(fs, operations[:point], power_cut=False)
     assert len(points) > 5
     tally("kills in the middle of a shovel", len(points))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("modes", [FULL, Modes("none", "full")], ids=str)
+@pytest.mark.parametrize("killed", [False, True], ids=["after a power cut", "after a kill"])
+def test_recoveries_that_crash_lose_nothing(modes: Modes, killed: bool, tally: Tally) -> None:
+    """Opening finishes or undoes what a handover left, and may be cut off itself."""
+    pair = DrivenPair(_into_nothing, modes=modes)
+    pair.shovel()
+    trace = pair.fs.trace
+    draw = random.Random(7)
+    if killed:
+        # What was written is there for the next process, but not on disk.
+        points = [at for at, one in enumerate(trace.operations, 1) if not isinstance(one, Mark)]
+        disks = [(MemoryFileSystem.replayed(trace, at), trace.operations[:at]) for at in points]
+    else:
+        states = list(enumerate_states(trace, budget=STATES_MAX))
+        some = draw.sample(states, min(len(states), 400 if SOAK else 40))
+        disks = [(state.file_system(), list(state.marks)) for state in some]
+    judged = 0
+    for fs, marks in disks:
+        start = len(fs.trace.operations)
+        open_pair(fs, modes)
+        states = [one for one in enumerate_states(fs.trace, budget=30) if one.point > start]
+        for state in draw.sample(states, min(len(states), 60 if SOAK else 8)):
+            try:
+                pair.judge(state.file_system(), marks, power_cut=True)
+            except (Violation, TidemillError) as problem:
+                raise AssertionError(f"{modes}: {problem}\n{state.describe()}") from problem
+            judged += 1
+    assert judged > 100
+    tally("crash states, recoveries from a shovel", judged)

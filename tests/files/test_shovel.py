@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -380,3 +381,281 @@ def test_opposing_shovels_end_and_lose_nothing(pair: Pair) -> None:
     found = [*left.pop(-1).rows(), *right.pop(-1).rows()]
     pushed = [(key, b"pushed %d" % key) for key in range(200)]
     assert sorted(found) == sorted([*expected, *pushed])
+
+
+def fill(queue: tm.PriorityQueue, start: int, stop: int, step: int = 10) -> list[int]:
+    """Overlapping pushes over several segments; returns the keys in order."""
+    for first in range(start, stop, step):
+        queue.push([(key, b"%d" % key + bytes(200)) for key in range(first, first + 2 * step, 2)])
+    return [key for key, _ in rows(queue)]
+
+
+def segments(path: Path) -> dict[int, Path]:
+    """The files of a journal by what they are on disk."""
+    return {file.stat().st_ino: file for file in (path / "journal").glob("*.segment")}
+
+
+def reopened(pair: Pair, *names: str) -> list[tm.PriorityQueue]:
+    pair.close()
+    return [pair.queue(name) for name in names]
+
+
+def test_an_empty_destination_gets_the_segments_themselves(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    expected = fill(source, 0, 600)
+    files = segments(source.path)
+    assert len(files) > 5
+    active = source._core.folder.journal.active.path
+    assert source.shovel(target) == len(expected)
+    assert [key for key, _ in rows(target)] == expected
+    assert files.keys() < segments(target.path).keys()
+    assert not files.keys() & segments(source.path).keys()
+    assert not active.exists()
+    assert (len(source), source.stats().segments) == (0, 1)
+    source, target = reopened(pair, "source", "target")
+    assert [key for key, _ in rows(target)] == expected
+    assert len(source) == 0
+
+
+def test_segments_are_handed_over_without_reading_items(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    expected = fill(source, 0, 400)
+    with monkeypatch.context() as patched:
+        for core in (source._core, target._core):
+            patched.setattr(core.folder.reader, "read", None)
+        assert source.shovel(target) == len(expected)
+    assert [key for key, _ in rows(target)] == expected
+
+
+def test_consumed_rows_stay_consumed_in_every_fork_of_the_destination(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(1, b"")])
+    one = target.fork("one")
+    two = one.fork("two")
+    for end in (target, one, two):
+        end.clear()
+    fill(source, 0, 600)
+    source.pop(33)
+    source.delete(100, 199)
+    source.push([(5, b"late"), (150, b"late")])
+    source.pop(2)
+    expected = [key for key, _ in rows(source)]
+    assert source.shovel(target) == len(expected)
+    for end in (target, one, two):
+        assert [key for key, _ in rows(end)] == expected
+        assert len(end) == len(expected)
+    one.pop(10)
+    two.delete(300, 400)
+    three = two.fork("three")
+    found = {end: [key for key, _ in rows(end)] for end in (target, one, two, three)}
+    assert found[one] == expected[10:]
+    assert found[three] == [key for key in expected if not 300 <= key <= 400]
+    (target,) = reopened(pair, "target")
+    again = [target, *(target.fork(name) for name in target.forks())]
+    assert [[key for key, _ in rows(end)] for end in again] == list(found.values())
+    assert [len(end) for end in again] == [len(keys) for keys in found.values()]
+
+
+def test_seqs_go_on_and_times_are_of_now_also_without_copying(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(key, b"") for key in range(50)])
+    last = target.pop(-1)
+    fill(source, 0, 600)
+    source.pop(7)
+    order = source.peek(-1)
+    source.shovel(target)
+    moved = target.peek(-1)
+    assert min(moved.seqs.to_pylist()) > max(last.seqs.to_pylist())
+    assert min(moved.times.to_pylist()) >= max(last.times.to_pylist())
+    shifts = {
+        new - old for new, old in zip(moved.seqs.to_pylist(), order.seqs.to_pylist(), strict=True)
+    }
+    assert len(shifts) == 1
+    before = target.stats().next_seq
+    assert before > max(moved.seqs.to_pylist())
+    assert target.push([b"next"]).first == before
+    (target,) = reopened(pair, "target")
+    assert target.peek(len(moved)).seqs.to_pylist() == moved.seqs.to_pylist()
+    assert target.stats().next_seq == before + 1
+
+
+def test_the_same_items_can_be_handed_over_again_and_again(pair: Pair) -> None:
+    queues = [pair.queue(name) for name in ("a", "b", "c")]
+    expected = fill(queues[0], 0, 300)
+    draw = random.Random(5)
+    at = 0
+    for turn in range(12):
+        target = draw.choice([one for one in range(3) if one != at])
+        assert queues[at].shovel(queues[target]) == len(expected)
+        at = target
+        if turn % 3 == 0:
+            queues = reopened(pair, "a", "b", "c")
+        queues[at].push([(turn, b"%d" % turn + bytes(300))])
+        queues[at].pop(2)
+        expected = sorted([*expected, turn])[2:]
+        assert [key for key, _ in rows(queues[at])] == expected
+        queues[at]._core.maintenance.run_round()
+        assert [key for key, _ in rows(queues[at])] == expected
+
+
+def test_carried_frames_and_frames_of_removed_forks_are_handed_over(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    fork = source.fork("fork")
+    fill(source, 0, 300)
+    source.pop(20)
+    fork.delete(200, 250)
+    folder = source._core.folder
+    for number in sorted(folder.journal.segments)[:3]:
+        carry(folder, number)
+    assert folder.state.audiences
+    fork.remove()
+    expected = source.peek(-1)
+    # A fork of the destination has the number that the removed one had.
+    other = target.fork("other")
+    assert source.shovel(target) == len(expected)
+    for end in (target, other):
+        assert end.peek(-1).rows() == expected.rows()
+    (target,) = reopened(pair, "target")
+    assert target.peek(-1).rows() == target.fork("other").peek(-1).rows() == expected.rows()
+    folder = target._core.folder
+    for number in sorted(folder.journal.segments)[:-1]:
+        carry(folder, number)
+    assert not folder.state.adopted.keys() & folder.journal.segments.keys()
+    assert target.peek(-1).rows() == expected.rows()
+
+
+def test_summaries_of_adopted_segments_can_be_made_again(pair: Pair, tmp_path: Path) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(0, b"")])
+    target.pop()
+    fill(source, 0, 300)
+    source.pop(5)
+    source.shovel(target)
+    expected = target.peek(-1)
+    assert expected.rows()
+    for open_first in (True, False):
+        if not open_first:
+            target.close()
+        for summary in (tmp_path / "target" / "journal").glob("*.summary"):
+            summary.unlink()
+        if not open_first:
+            target = pair.queue("target")
+        again = target.peek(-1)
+        assert again.rows() == expected.rows()
+        assert again.seqs == expected.seqs
+        assert again.times == expected.times
+
+
+def test_a_segment_in_the_place_of_an_adopted_one_is_damage(pair: Pair, tmp_path: Path) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    fill(source, 0, 300)
+    source.shovel(target)
+    adopted = sorted(target._core.folder.state.adopted)
+    target.close()
+    journal = tmp_path / "target" / "journal"
+    one, other = (journal / f"{number:016d}.segment" for number in adopted[:2])
+    one.rename(journal / "x")
+    other.rename(one)
+    (journal / "x").rename(other)
+    for summary in journal.glob("*.summary"):
+        summary.unlink()
+    with pytest.raises(tm.Corrupt, match="belongs at place"):
+        pair.queue("target")
+
+
+DIFFERENT: dict[str, dict[str, object]] = {
+    "bucket": {"bucket": tm.Width(50)},
+    "segments": {"segment_bytes": 2 * SEGMENT_BYTES},
+    "too little room": {"bytes_max": 8 * SEGMENT_BYTES},
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENT)
+def test_what_does_not_fit_is_copied(pair: Pair, what: str) -> None:
+    source, target = pair.queue("source"), pair.queue("target", **DIFFERENT[what])
+    fill(source, 0, 600)
+    if what == "too little room":
+        with pytest.raises(tm.QueueFull):
+            source.shovel(target)
+    else:
+        source.shovel(target)
+        assert len(source) == 0
+    assert len(target) > 0
+    assert not target._core.folder.state.adopted
+
+
+def test_between_file_systems_items_are_copied(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    expected = fill(source, 0, 600)
+
+    def no_link(source: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(source))
+
+    monkeypatch.setattr(target._core.folder.fs, "link", no_link)
+    assert source.shovel(target) == len(expected)
+    assert [key for key, _ in rows(target)] == expected
+    assert not list((target.path / "journal").glob("*.adopted"))
+    source, target = reopened(pair, "source", "target")
+    assert (len(source), len(target)) == (0, len(expected))
+
+
+def test_whoever_waits_for_items_gets_those_that_were_handed_over(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    expected = fill(source, 0, 600)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(target.pop, 1, wait_s=WITHIN_S)
+        assert source.shovel(target) == len(expected)
+        assert waiting.result(WITHIN_S).keys.to_pylist() == expected[:1]
+
+
+def test_a_scan_goes_on_over_segments_that_were_handed_over(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    expected = fill(source, 0, 600)
+    scan = source.scan()
+    first = scan.read_next_batch()
+    source.shovel(target)
+    keys = [*first["key"].to_pylist(), *(key for one in scan for key in one["key"].to_pylist())]
+    assert keys == expected
+    assert [key for key, _ in rows(target)] == expected
+
+
+def test_queues_handed_over_by_many_threads_lose_nothing(pair: Pair) -> None:
+    left = pair.queue("left", sync="none", maintain_in_background=True)
+    right = pair.queue("right", sync="none", maintain_in_background=True)
+    expected = fill(left, 0, 2_000)
+    stop = threading.Event()
+    popped: list[list[int]] = [[], []]
+
+    def pour(source: tm.PriorityQueue, target: tm.PriorityQueue) -> None:
+        for _ in range(40):
+            try:
+                source.shovel(target)
+            except tm.ReadInProgress:
+                pass
+
+    def pop(queue: tm.PriorityQueue, found: list[int]) -> None:
+        while not stop.is_set():
+            try:
+                found += queue.pop(3).keys.to_pylist()
+            except tm.ReadInProgress:
+                pass
+
+    with ThreadPoolExecutor(4) as pool:
+        poppers = [pool.submit(pop, left, popped[0]), pool.submit(pop, right, popped[1])]
+        pourers = [pool.submit(pour, left, right), pool.submit(pour, right, left)]
+        try:
+            for job in pourers:
+                job.result(WITHIN_S)
+        finally:
+            stop.set()
+        for job in poppers:
+            job.result(WITHIN_S)
+    found = [
+        *popped[0],
+        *popped[1],
+        *left.pop(-1).keys.to_pylist(),
+        *right.pop(-1).keys.to_pylist(),
+    ]
+    assert sorted(found) == expected

@@ -6,7 +6,8 @@ hundred.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tidemill.files.combining import Combining
 from tidemill.files.operation import Operation, PushOne, PushTogether
@@ -23,6 +24,21 @@ class Committer(Combining[Operation]):
         super().__init__(self._commit)
         self._write = write
         self._combine = combine
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Write nothing while the block runs: operations wait until it is left."""
+        while True:
+            with self._mutex:
+                if not self._is_led:
+                    self._is_led = True
+                    break
+            # Waits until whoever leads is done, and tries again.
+            self.request([Operation(sync=False)])
+        try:
+            yield
+        finally:
+            self._hand_over()
 
     def _commit(self, group: list[Operation]) -> None:
         singles = [operation for operation in group if type(operation) is PushOne]

@@ -74,6 +74,9 @@ class FileSystem(Protocol):
     def rename(self, source: Path, target: Path) -> None:
         """Give a file a new name, replacing what had that name."""
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name, which must be new."""
+
     def unlink(self, path: Path) -> None: ...
 
     def sync_folder(self, path: Path) -> None:
@@ -232,6 +235,9 @@ class LocalFileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
+
+    def link(self, source: Path, target: Path) -> None:
+        os.link(source, target, follow_symlinks=False)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

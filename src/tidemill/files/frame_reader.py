@@ -7,9 +7,12 @@ import pyarrow as pa
 
 from tidemill.batch import (
     HEADER_BYTES,
+    Batch,
     SchemaVersions,
     decode_body,
     decode_known,
+    int64_values,
+    join_body,
     project,
     unpack_header,
     unpack_known,
@@ -17,6 +20,7 @@ from tidemill.batch import (
 from tidemill.errors import Corrupt
 from tidemill.files.cut import Cuts
 from tidemill.files.frame_table import Entry
+from tidemill.files.origin import Origin
 from tidemill.files.record import ENVELOPE_BYTES
 from tidemill.files.run import Run
 from tidemill.files.segment import Segment
@@ -52,9 +56,9 @@ class FrameReader:
         except OSError as error:
             raise typed(error, "reading", segment.path) from error
         try:
-            if entry.place >= self.own_from:
+            if entry.place >= self.own_from and segment.origin is None:
                 return self._own(entry, payload)
-            return self.decode(entry, payload)
+            return self.decode(entry, payload, segment.origin)
         except Corrupt as damage:
             found = DamagedFrame(damage.reason, path=segment.path, offset=entry.offset)
             found.entry = entry
@@ -91,7 +95,7 @@ class FrameReader:
             last=(entry.key_max, entry.seq_max),
         )
 
-    def decode(self, entry: Entry, payload: pa.Buffer) -> Run:
+    def decode(self, entry: Entry, payload: pa.Buffer, origin: Origin | None = None) -> Run:
         """The rows of a frame of any origin, validated through and through."""
         versions = self.versions
         view = memoryview(payload)
@@ -102,12 +106,23 @@ class FrameReader:
         body = decode_body(header, view[HEADER_BYTES:], schema)
         if header.fingerprint != versions.newest_fingerprint:
             body = project(body, versions.body(versions.newest_fingerprint, carried=header.carried))
+        if origin is not None:
+            header = origin.header(header)
+            body = _renumbered(body, origin) if header.carried else body
         if header.carried:
             run = Run(body, None, None, seq_max=entry.seq_max)
         else:
             run = Run(body, header.first_seq, header.time_us, seq_max=entry.seq_max)
         _check_order(run, entry)
         return run
+
+
+def _renumbered(body: pa.RecordBatch, origin: Origin) -> pa.RecordBatch:
+    """The body of a carried frame with the seqs and times that its rows have here."""
+    batch = Batch(body)
+    seqs = int64_values(batch.seqs) + origin.shift
+    times = np.full(len(batch), origin.time_us, np.int64)
+    return join_body(batch.keys, batch.payload, seqs=seqs, times=times)
 
 
 def _check_order(run: Run, entry: Entry) -> None:

@@ -26,9 +26,7 @@ class Index:
         self._order: list[int] = []  # buckets that have frames, ascending
         self._holders: dict[int, set[int]] = {}  # bucket → the segments that hold its frames
         for segment in segments.values():
-            rows = segment.entries if segment.directory is None else segment.directory
-            for bucket in np.unique(rows["bucket"]).tolist():
-                self._hold(bucket, segment.number)
+            self.add_segment(segment)
 
     def add(self, entry: Entry) -> None:
         """Note a frame that was just written to the active segment."""
@@ -36,6 +34,12 @@ class Index:
         if table is not None:
             table.append(entry)
         self._hold(entry.bucket, entry.segment)
+
+    def add_segment(self, segment: Segment) -> None:
+        """Note all frames of a segment."""
+        rows = segment.entries if segment.directory is None else segment.directory
+        for bucket in np.unique(rows["bucket"]).tolist():
+            self._hold(bucket, segment.number)
 
     def drop_segment(self, segment: Segment) -> None:
         """Forget the frames of a retired segment."""

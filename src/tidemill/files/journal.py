@@ -17,18 +17,22 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
 from tidemill.files.draft import Draft
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
+from tidemill.files.origin import Origin
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import ENTRY_BYTES, SpineEntry, pack_entries
 from tidemill.files.storage import storage_errors, typed
 
 logger = logging.getLogger(__name__)
+
+StateBytes: TypeAlias = bytes  # a state as it opens a segment
 
 _OFFSET_MAX = 2**32 - 1
 _UNNOTED_MAX = 1024
@@ -214,10 +218,32 @@ class Journal:
         """Go on in a new segment; the one before is sealed."""
         return self._start_segment(self.active.number + 1, needed)
 
-    def _start_segment(self, number: int, needed: int) -> Segment:
+    def adoptee(self, number: int, segment: Segment, origin: Origin) -> Segment:
+        """A segment of another journal, as it will be here once its file has the name."""
+        file = self._files.existing(segment_path(self.folder, number))
+        ours = Segment(self.fs, self.folder, number, file, start=segment.start, end=segment.end)
+        ours.origin = origin
+        return ours
+
+    def roll_behind(self, adopted: Sequence[Segment], state: StateBytes) -> Segment:
+        """Go on in a new segment behind adopted ones, which are on disk. It opens with `state`,
+        which retires all that stood before them.
+        """
+        self.sync()
+        before, last = self.synced, adopted[-1]
+        # Also vouches for the adopted ones.
+        self.synced = make_place(last.number, last.end)
+        try:
+            return self._start_segment(last.number + 1, 0, state)
+        except TidemillError:
+            self.synced = before
+            raise
+
+    def _start_segment(self, number: int, needed: int, state: StateBytes | None = None) -> Segment:
         previous_end = self.active.end if self.segments else 0
         standing = [other for other in self.segments if other not in self.retired]
-        state = self._describe_state(standing, previous_end)
+        if state is None:
+            state = self._describe_state(standing, previous_end)
         half = padded(ENVELOPE_BYTES + len(state))
         size = 2 * half
         allocated = max(self.capacity(size), size + needed)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from tidemill.errors import Closed, Corrupt, TidemillError
@@ -145,6 +147,12 @@ class Maintenance:
                 return False
             drop(self._folder, segments[0])
             return True
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No round runs while the block does."""
+        with self._round_lock:
+            yield
 
     def stop(self) -> None:
         """End the thread after the round it is in; no round follows."""

@@ -78,6 +78,11 @@ class QueueCore:
         # A rewrite needs a segment of its own before it can give one back.
         return grown + journal.segment_bytes <= bytes_max
 
+    def has_room_for(self, segments_bytes: int) -> bool:
+        """Whether an empty queue can take whole segments of so many bytes."""
+        spare = 3 * self.folder.journal.segment_bytes
+        return self._bytes_max is None or segments_bytes + spare <= self._bytes_max
+
     def handle_damage(self, damage: DamagedFrame) -> None:
         """Set a frame aside that turned out to be damaged, or raise, as the queue was told."""
         if self.folder.options.on_corruption == "abort":

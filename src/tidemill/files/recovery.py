@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from tidemill.errors import Corrupt
 from tidemill.files import advice
+from tidemill.files.adoption import settle
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.record import Kind, make_place, split_place
@@ -101,6 +102,7 @@ class Recovery:
         self._folder = folder
         self._bucket_of = bucket_of
         self._tolerate_damage = tolerate_damage
+        self._adopted = settle(fs, folder)
         self._names = {name for name in fs.list_folder(folder) if _NAME.fullmatch(name)}
         self._segments: dict[int, Segment] = {}
         self._scanned: dict[int, _Scanned] = {}
@@ -143,6 +145,7 @@ class Recovery:
         path = segment_path(self._folder, number)
         file = self._files.existing(path)
         segment = Segment(self._fs, self._folder, number, file, start=0, end=0)
+        segment.origin = self._adopted.get(number)
         if segment.summary_path.name in self._names:
             try:
                 segment.read_summary()
@@ -153,7 +156,7 @@ class Recovery:
     def _scan(self, segment: Segment) -> _Scanned:
         if segment.number not in self._scanned:
             spine = self._read_spine(segment)
-            findings = list(scan(segment.file, segment.number, spine))
+            findings = list(scan(segment.file, segment.number, spine, segment.origin))
             one = self._scanned[segment.number] = _Scanned(segment, findings, spine)
             if segment.summary is not None:
                 one.findings = _committed(one, self._vouched, segment.end).findings
@@ -244,7 +247,7 @@ class Recovery:
 
     def _base(self) -> int:
         """The newest segment whose opening state can be read; later ones are replayed on it."""
-        for number in sorted(self._segments, reverse=True):
+        for number in sorted(self._segments.keys() - self._adopted.keys(), reverse=True):
             # A sealed segment is only asked for its state when the ones behind it lost theirs.
             if self._scan(self._segments[number]).opening is not None or number == 1:
                 return number

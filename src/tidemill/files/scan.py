@@ -18,6 +18,7 @@ from tidemill.batch.header import HEADER_BYTES, FrameHeader, unpack_header
 from tidemill.errors import Corrupt, UnknownFormat
 from tidemill.files.filesystem import File
 from tidemill.files.frame_table import Entry
+from tidemill.files.origin import Origin
 from tidemill.files.record import (
     ALIGNMENT,
     ENVELOPE_BYTES,
@@ -73,31 +74,44 @@ class _Window:
 
 
 def scan(
-    file: File, number: int, spine: list[SpineEntry], *, frames: bool = False
+    file: File,
+    number: int,
+    spine: list[SpineEntry],
+    origin: Origin | None = None,
+    *,
+    frames: bool = False,
 ) -> Iterator[Finding]:
-    """All records of segment `number`, in order, with the damage between them; `frames`: also the
-    bytes of frames.
+    """All records of segment `number`, in order, with the damage between them; those of an adopted
+    one as they would stand here. `frames`: also the bytes of frames.
     """
+    written_as = number if origin is None else origin.number
     window = _Window(file)
     starts = sorted({split_place(entry.place)[1]: entry for entry in spine if entry.length}.items())
     offsets = [start for start, _ in starts]
     offset = 0
     while True:
-        place = make_place(number, offset)
+        place, written = make_place(number, offset), make_place(written_as, offset)
         try:
-            found = _read_record(window, place, offset, frames=frames)
+            found = _read_record(window, written, offset, frames=frames)
             if found is None:
                 if offset in offsets:
                     raise Corrupt("zeroes stand where the record should")
                 return
-            yield found
+            yield found if origin is None else _adopted(found, place, origin)
             offset += found.envelope.total_bytes
         except Corrupt as damage:
-            length, rows = _extent(window, place, offset, starts, offsets)
+            length, rows = _extent(window, written, offset, starts, offsets)
             yield Damage(place, length, rows, damage.reason)
             if not length:
                 return
             offset += length
+
+
+def _adopted(found: Found, place: int, origin: Origin) -> Found:
+    """The bytes of a frame stay what they are, and so does the check of its header."""
+    header = None if found.header is None else origin.header(found.header)
+    envelope = origin.envelope(found.envelope, place)
+    return found._replace(envelope=envelope, header=header)
 
 
 def _read_record(window: _Window, place: int, offset: int, *, frames: bool) -> Found | None:

@@ -12,6 +12,7 @@ from tidemill.files import summary as summaries
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.frame_table import ENTRY, Entries, FrameTable
 from tidemill.files.open_files import PooledFile
+from tidemill.files.origin import Origin
 from tidemill.files.record import split_place
 from tidemill.files.scan import Damage, entry_of, scan
 from tidemill.files.storage import storage_errors
@@ -34,6 +35,7 @@ class Segment:
         "file",
         "fs",
         "number",
+        "origin",
         "path",
         "start",
         "summary",
@@ -49,6 +51,7 @@ class Segment:
         self.file = file
         self.start = start  # where the state ends that it opens with
         self.end = end  # where its data ends
+        self.origin: Origin | None = None  # of one that was another queue's
         self.table: FrameTable | None = FrameTable()
         self.summary: Summary | None = (
             None  # there once the file was synced and the summary written
@@ -98,6 +101,11 @@ class Segment:
             epoch,
         )
         self._entries = None
+
+    def sealed_with(self, entries: Entries) -> None:
+        """Be sealed from the start, with these frames."""
+        self.directory, self._entries = summaries.make_directory(entries)
+        self.table = None
 
     def read_summary(self) -> None:
         """Load the directory; `Corrupt` or `OSError` if the summary is of no use."""
@@ -157,7 +165,7 @@ class Segment:
         new one.
         """
         table = FrameTable()
-        for found in scan(self.file, self.number, []):
+        for found in scan(self.file, self.number, [], self.origin):
             if isinstance(found, Damage):
                 offset = split_place(found.place)[1]
                 if offset >= self.end:

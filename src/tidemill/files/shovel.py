@@ -24,6 +24,7 @@ import pyarrow as pa
 from tidemill.batch import Batch, join_body
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.files.cursor import Cursor
+from tidemill.files.handover import hand_over
 from tidemill.files.operation import Push
 from tidemill.files.queue_core import QueueCore
 from tidemill.files.remainder import Chunk, Remainder
@@ -43,6 +44,10 @@ def shovel(source: QueueCore, cursor: Cursor, target: QueueCore, attempt: Attemp
     """Move the items; returns how many. The caller has marked the end as being read."""
     # A chunk is well below a segment, so that a bounded destination can take it.
     chunk_bytes = min(SHOVEL_BYTES, target.folder.journal.segment_bytes // 4)
+    # What fits into one chunk is copied faster than its segment could be handed over.
+    moved = hand_over(source, cursor, target, least_bytes=chunk_bytes)
+    if moved is not None:
+        return moved
     remainder = Remainder(source.folder, cursor, chunk_bytes=chunk_bytes)
     moved = 0
     try:

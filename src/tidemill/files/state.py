@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemill.errors import Corrupt
 from tidemill.files.cut import Cut, Cuts, cover_all
+from tidemill.files.origin import Origin
 from tidemill.limits import FORKS_MAX
 from tidemill.names import check_name
 
@@ -66,6 +67,7 @@ class State:
         self.forks: dict[int, ForkState] = {ROOT: ForkState(ROOT, "", 0, (), 0, Cuts())}
         self.audiences: dict[int, frozenset[int]] = {}
         self.quarantined: dict[int, int] = {}  # place → rows, of records set aside
+        self.adopted: dict[int, Origin] = {}  # segments that were another queue's, by number
         self.forgiving = (
             False  # while damage makes the counts uncertain; they are made anew afterwards
         )
@@ -155,13 +157,27 @@ class State:
             if id in self.forks:
                 self.forks[id].live = count + self.arrived - arrived
 
+    def become(self, other: State) -> None:
+        """Be as the other, which has the same forks."""
+        self.next_seq, self.time_us, self.dropped = other.next_seq, other.time_us, other.dropped
+        self.next_fork, self.next_audience = other.next_fork, other.next_audience
+        for fork in self.forks.values():
+            twin = other.forks[fork.id]
+            fork.created, fork.ancestors = twin.created, twin.ancestors
+            fork.live, fork.cuts = twin.live, twin.cuts
+        self.audiences, self.adopted = other.audiences, other.adopted
+        # In place, because whoever sets records aside refers to it.
+        self.quarantined.clear()
+        self.quarantined.update(other.quarantined)
+
     def to_json(self, segments: Iterable[int], previous_end: int) -> bytes:
         """The state as it opens a segment: which ones stand before it, and where the previous one
         ends.
         """
+        segments = list(segments)
         document = {
             "previous_end": previous_end,
-            "segments": list(segments),
+            "segments": segments,
             "next_seq": self.next_seq,
             "time_us": self.time_us,
             "next_fork": self.next_fork,
@@ -180,6 +196,7 @@ class State:
             ],
             "audiences": [[id, sorted(forks)] for id, forks in self.audiences.items()],
             "quarantined": list(self.quarantined.items()),
+            "adopted": [[one, *self.adopted[one]] for one in segments if one in self.adopted],
         }
         return json.dumps(document, separators=(",", ":")).encode()
 
@@ -204,6 +221,10 @@ class State:
                 state.audiences[_natural(id)] = frozenset(_natural(fork) for fork in forks)
             for place, rows in document["quarantined"]:
                 state.quarantined[_natural(place)] = _natural(rows)
+            # Folders that were written before segments could be adopted do not say.
+            for number, written_as, shift, time_us in document.get("adopted", []):
+                origin = Origin(_natural(written_as), _whole(shift), _whole(time_us))
+                state.adopted[_natural(number)] = origin
             return state, [_natural(number) for number in document["segments"]]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Corrupt(f"the state makes no sense: {error}") from error
