@@ -453,7 +453,8 @@ def test_consumed_rows_stay_consumed_in_every_fork_of_the_destination(pair: Pair
     assert found[one] == expected[10:]
     assert found[three] == [key for key in expected if not 300 <= key <= 400]
     (target,) = reopened(pair, "target")
-    again = [target, *(target.fork(name) for name in target.forks())]
+    again: list[tm.PriorityQueue | tm.Fork] = [target]
+    again += [target.fork(name) for name in target.forks()]
     assert [[key for key, _ in rows(end)] for end in again] == list(found.values())
     assert [len(end) for end in again] == [len(keys) for keys in found.values()]
 
@@ -659,3 +660,31 @@ def test_queues_handed_over_by_many_threads_lose_nothing(pair: Pair) -> None:
         *right.pop(-1).keys.to_pylist(),
     ]
     assert sorted(found) == expected
+
+
+def test_the_doctor_finds_nothing_wrong_with_adopted_segments(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(0, b"")])
+    target.pop()
+    fill(source, 0, 300)
+    source.pop(5)
+    source.delete(100, 120)
+    carry(source._core.folder, min(source._core.folder.journal.segments))
+    source.shovel(target)
+    adopted = target._core.folder.state.adopted
+    assert adopted
+    target.push([(7, b"own")])
+    for is_closed in (False, True):
+        if is_closed:
+            pair.close()
+        for queue in (source, target):
+            report = tm.doctor.verify(queue.path)
+            assert report.is_healthy, report.findings
+    # One of them is damaged: it is found, and nothing else is.
+    path = target.path / "journal" / f"{max(adopted):016d}.segment"
+    data = bytearray(path.read_bytes())
+    data[len(data.rstrip(b"\0")) - 100] ^= 1
+    path.write_bytes(data)
+    report = tm.doctor.verify(target.path)
+    assert not report.is_healthy
+    assert {finding.path for finding in report.findings} == {path}

@@ -20,7 +20,7 @@ import logging
 import re
 from pathlib import Path
 
-from tidemill.errors import Corrupt
+from tidemill.errors import Corrupt, UnknownFormat
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.origin import Origin
 from tidemill.files.record import Kind
@@ -46,9 +46,9 @@ def settle(fs: FileSystem, folder: Path) -> dict[int, Origin]:
     adopted: dict[int, Origin] = {}
     for name in sorted(names, reverse=True):
         if name.endswith(".segment"):
-            opening = _opening(fs, folder / name)
-            if opening is not None:
-                adopted = State.from_json(opening.payload)[0].adopted
+            state = _opening_state(fs, folder / name)
+            if state is not None:
+                adopted = state.adopted
                 break
     if not waiting:
         return adopted
@@ -66,11 +66,21 @@ def settle(fs: FileSystem, folder: Path) -> dict[int, Origin]:
     return adopted
 
 
-def _opening(fs: FileSystem, path: Path) -> Found | None:
-    """The state that opens a segment; None if it was never finished, or cannot be read.
+def _opening_state(fs: FileSystem, path: Path) -> State | None:
+    """The state that opens a segment; None if it was never finished, or cannot be read: recovery
+    will meet what is wrong with it, and say so.
 
     An adopted segment has none here, for its records stand under another number.
     """
+    try:
+        opening = _opening(fs, path)
+        return None if opening is None else State.from_json(opening.payload)[0]
+    except (Corrupt, UnknownFormat) as error:
+        logger.warning("%s does not tell which segments were adopted: %s", path, error)
+        return None
+
+
+def _opening(fs: FileSystem, path: Path) -> Found | None:
     number = int(path.name[:16])
     opening: Found | None = None
     file = fs.open(path)
@@ -83,8 +93,6 @@ def _opening(fs: FileSystem, path: Path) -> Found | None:
                     return None
                 if found.envelope.commit:
                     return opening
-    except Corrupt as damage:
-        raise damage.at(path, 0) from damage
     finally:
         file.close()
     return None

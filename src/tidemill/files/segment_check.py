@@ -116,7 +116,8 @@ class SegmentCheck:
         """Verify everything; `tick` is told how many records and bytes each step was."""
         segment = self._segment
         try:
-            for found in scan(segment.file, segment.number, self._spine, frames=True):
+            origin = segment.origin
+            for found in scan(segment.file, segment.number, self._spine, origin, frames=True):
                 start = self.position
                 if start >= segment.end:
                     break
@@ -170,18 +171,14 @@ class SegmentCheck:
 
     def _begin(self) -> State:
         """The state to go on from where the segment itself does not tell."""
-        if self._state is None and self._thread.number == self._segment.number - 1:
+        is_next = self._thread.number == self._segment.number - 1
+        if self._state is None and is_next and self._segment.origin is None:
             self._state = self._thread.state
         return State() if self._state is None else self._state
 
     def _check_envelope(self, envelope: Envelope, offset: int) -> None:
-        thread = self._thread
-        if envelope.epoch < thread.epoch:
-            self._wrong("epoch", offset, "an earlier owner wrote the record than the one before it")
-        if not thread.synced <= envelope.synced <= envelope.place:
-            self._wrong("synced", offset, "the record is wrong about what was on disk before it")
-        thread.epoch = max(thread.epoch, envelope.epoch)
-        thread.synced = max(thread.synced, min(envelope.synced, envelope.place))
+        if self._segment.origin is None:
+            self._check_thread(envelope, offset)
         end = offset + ENVELOPE_BYTES + envelope.length
         padding = self._segment.file.pread(self.position - end, end)
         if padding.count(0) != len(padding):
@@ -194,12 +191,24 @@ class SegmentCheck:
                 offset=end,
             )
 
+    def _check_thread(self, envelope: Envelope, offset: int) -> None:
+        """Owners follow one another, and what was on disk stays there."""
+        thread = self._thread
+        if envelope.epoch < thread.epoch:
+            self._wrong("epoch", offset, "an earlier owner wrote the record than the one before it")
+        if not thread.synced <= envelope.synced <= envelope.place:
+            self._wrong("synced", offset, "the record is wrong about what was on disk before it")
+        thread.epoch = max(thread.epoch, envelope.epoch)
+        thread.synced = max(thread.synced, min(envelope.synced, envelope.place))
+
     def _check_state(self, payload: bytes, offset: int) -> None:
         if self._opening is not None or self.checked.records + len(self._damaged_offsets) > 1:
             if payload != self._opening:
                 self._wrong("state-copies", offset, "a state stands here that is not the first")
             return
         self._opening = payload
+        if self._segment.origin is not None:
+            return  # It is the state of the queue that it comes from.
         try:
             stated, _ = State.from_json(payload)
         except Corrupt as damage:
@@ -228,7 +237,7 @@ class SegmentCheck:
         thread.time_us = max(thread.time_us, header.time_us)
         try:
             if self._reader:
-                self._reader.decode(entry, pa.py_buffer(frame))
+                self._reader.decode(entry, pa.py_buffer(frame), self._segment.origin)
             if self._bucket_of(entry.key_min) != self._bucket_of(entry.key_max):
                 raise Corrupt("the frame straddles two buckets")
         except Corrupt as damage:
@@ -294,7 +303,7 @@ class SegmentCheck:
             return False
         try:
             payload = self._segment.file.pread_buffer(entry.length, entry.offset + ENVELOPE_BYTES)
-            self._reader.decode(entry, payload)
+            self._reader.decode(entry, payload, self._segment.origin)
         except Corrupt:
             return False
         return True

@@ -2,7 +2,8 @@
 
 Opening a journal cuts off what a crash left, removes what was retired, and syncs. Over a shadow the
 same code shows what opening would find, without doing it: a name that is unlinked is gone from the
-shadow alone, and so is what lies behind a truncation. Bytes are never changed by opening, only
+shadow alone, and so is what lies behind a truncation; one that is renamed has its new name here
+alone. Bytes are never changed by opening, only
 written again as they were read, so that writes need not be kept.
 
 It may lie over a folder that another process writes to. A file that was there and is gone raises
@@ -73,6 +74,7 @@ class ShadowFileSystem:
     def __init__(self, inner: FileSystem) -> None:
         self._inner = inner
         self._hidden: set[Path] = set()
+        self._renamed: dict[Path, Path] = {}  # to what a file is called over there
         self._lengths: dict[Path, int] = {}
         self._seen: set[Path] = set()
 
@@ -88,7 +90,7 @@ class ShadowFileSystem:
         if path in self._hidden:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         try:
-            return ShadowFile(self._inner.open(path), self._lengths, path)
+            return ShadowFile(self._inner.open(self._renamed.get(path, path)), self._lengths, path)
         except FileNotFoundError as error:
             if path not in self._seen:
                 raise
@@ -102,9 +104,15 @@ class ShadowFileSystem:
     def list_folder(self, path: Path) -> list[str]:
         names = self._inner.list_folder(path)
         self._seen.update(path / name for name in names)
-        return [name for name in names if path / name not in self._hidden]
+        names += [target.name for target in self._renamed if target.parent == path]
+        return sorted(name for name in names if path / name not in self._hidden)
 
-    def rename(self, source: Path, target: Path) -> None:  # noqa: ARG002  Nor does it rename.
+    def rename(self, source: Path, target: Path) -> None:
+        self._renamed[target] = self._renamed.pop(source, source)
+        self._hidden.add(source)
+        self._hidden.discard(target)
+
+    def link(self, source: Path, target: Path) -> None:  # noqa: ARG002  Opening links nothing.
         raise _read_only(source)
 
     def link(self, source: Path, target: Path) -> None:  # noqa: ARG002  Nor does it link.
