@@ -13,7 +13,7 @@ from benchmarks.progress import say
 from benchmarks.result import Result
 from benchmarks.settings import ROUNDS_MIN, Settings
 from benchmarks.table import print_table
-from benchmarks.workloads import batches, growth, overlap, peers, single_items
+from benchmarks.workloads import batches, growth, overlap, peers, shovel, single_items
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -22,6 +22,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "peers": peers.run,
     "single": single_items.run,
     "overlap": overlap.run,
+    "shovel": shovel.run,
     "growth": growth.run,
 }
 
