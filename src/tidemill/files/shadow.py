@@ -112,10 +112,7 @@ class ShadowFileSystem:
         self._hidden.add(source)
         self._hidden.discard(target)
 
-    def link(self, source: Path, target: Path) -> None:  # noqa: ARG002  Opening links nothing.
-        raise _read_only(source)
-
-    def link(self, source: Path, target: Path) -> None:  # noqa: ARG002  Nor does it link.
+    def link(self, source: Path, target: Path) -> None:  # noqa: ARG002  It never links.
         raise _read_only(source)
 
     def unlink(self, path: Path) -> None:
