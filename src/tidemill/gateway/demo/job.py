@@ -84,15 +84,18 @@ class Demo:
         die_at = max(int(items * KILLED_AT), 1)
         phase = record.phase("push", f"{DEVICES} devices push, each batch synced")
         acks: set[tuple[int, int]] = set()
-        with self._process(die_at) as pipe, self._progress("pushing") as progress:
-            for ack in read_acks(pipe):
-                if not ack.rows:
-                    phase.start_s = ack.at_s
-                    continue
-                acks.add((ack.device, ack.batch))
-                phase.step(ack.rows, ack.at_s)
-                record.acknowledged += ack.rows
-                progress.show(record.acknowledged, record.acknowledged / items)
+        with self._process(die_at) as pipe:
+            told = read_acks(pipe)
+            # The first is of no events, and says that the devices begin; until then they get ready.
+            for start in told:
+                phase.start_s = start.at_s
+                break
+            with self._progress("pushing") as progress:
+                for ack in told:
+                    acks.add((ack.device, ack.batch))
+                    phase.step(ack.rows, ack.at_s)
+                    record.acknowledged += ack.rows
+                    progress.show(record.acknowledged, record.acknowledged / items)
         record.killed_s = time.monotonic()
         self._report(phase)
         self._tell(f"killed by SIGKILL, in the middle of pushing: {len(acks)} pushes acknowledged")
