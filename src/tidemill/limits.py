@@ -30,6 +30,7 @@ NAME_LENGTH_MAX = 64
 FORKS_MAX = 10_000
 
 SHARED_FRAME_ITEM_BYTES_MAX = 64 * KIB  # a larger single item gets a frame of its own
+COMMIT_BYTES_MAX = 256 * MIB  # of operations that share a write, unless one alone is larger
 SEGMENT_BYTES = 64 * MIB  # what a segment is preallocated to and rolled at
 SEGMENT_BYTES_MIN = 16 * KIB
 STATE_BYTES_MAX = 64 * MIB  # the state a segment starts with

@@ -13,6 +13,7 @@ import tidemill as tm
 from tests.faults.checker import MAIN, UniqueValues
 from tests.faults.history import History
 from tests.files.counting_fs import CountingFileSystem
+from tidemill.files import committer
 
 WITHIN_S = 120
 
@@ -209,8 +210,8 @@ def test_pushes_that_wait_at_the_same_time_share_one_write_and_one_sync(tmp_path
         assert fs.sync_began.wait(WITHIN_S)
         others = [pool.submit(queue.push, [(key, b"x")]) for key in range(1, 8)]
         others += [pool.submit(queue.push, [(key, b"y"), (key, b"z")]) for key in range(8, threads)]
-        committer = queue._core.folder.committer
-        _until(lambda: len(committer._waiting) == threads - 1)
+        waiting = queue._core.folder.committer
+        _until(lambda: len(waiting._waiting) == threads - 1)
         fs.may_sync.set()
         receipts = [future.result(WITHIN_S) for future in [first, *others]]
         assert all(receipt.durability == "synced" for receipt in receipts)
@@ -283,6 +284,33 @@ def _until(condition: Callable[[], bool]) -> None:
             return
         pause.wait(0.01)
     raise AssertionError("it never came about")
+
+
+def test_a_group_too_large_for_one_write_is_written_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "COMMIT_BYTES_MAX", 4096)
+    fs = CountingFileSystem()
+    threads = 12
+    with tm.PriorityQueue(tmp_path, file_system=fs) as queue, ThreadPoolExecutor(threads) as pool:
+        before = fs.calls.copy()
+        fs.sync_began.clear()
+        fs.may_sync.clear()
+        first = pool.submit(queue.push, [(0, b"first")])
+        assert fs.sync_began.wait(WITHIN_S)
+        others = [pool.submit(queue.push, [(key, bytes(900))] * 2) for key in range(1, threads - 2)]
+        others += [pool.submit(queue.push, [(key, b"one")]) for key in range(threads - 2, threads)]
+        waiting = queue._core.folder.committer
+        _until(lambda: len(waiting._waiting) == threads - 1)
+        fs.may_sync.set()
+        receipts = [future.result(WITHIN_S) for future in [first, *others]]
+        assert sum(receipt.count for receipt in receipts) == len(queue) == 2 * (threads - 3) + 3
+        seqs = [n for receipt in receipts for n in range(receipt.first, receipt.last + 1)]
+        assert sorted(seqs) == list(range(1, len(queue) + 1))
+        # One for the first; 9 operations of some 2.5 KB, one at a time below the bound.
+        assert fs.calls["write.segment"] - before["write.segment"] == 1 + 9
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert len(queue.pop(-1)) == 2 * (threads - 3) + 3
 
 
 def test_a_sync_that_fails_fails_all_who_shared_it(tmp_path: Path) -> None:

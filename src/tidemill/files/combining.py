@@ -40,8 +40,8 @@ class Combining(Generic[R]):
         self._is_led = False
 
     def request(self, mine: list[R]) -> None:
-        """Return once the requests of this thread are served; raise what stopped them otherwise.
-        All of them are served together.
+        """Return once the requests of this thread are served; raise what stopped one otherwise,
+        when each knows how it went itself. All of them are served by the same thread.
         """
         with self._mutex:
             leads = not self._is_led
@@ -57,11 +57,11 @@ class Combining(Generic[R]):
             self._lead(mine)
         else:
             self._wait(mine, wakeup)
-        failure = mine[0].failure
-        if failure is not None:
-            if leads:
-                raise failure
-            raise copy.copy(failure) from failure
+        for request in mine:
+            if request.failure is not None:
+                if leads:
+                    raise request.failure
+                raise copy.copy(request.failure) from request.failure
 
     def _wait(self, mine: list[R], wakeup: threading.Lock) -> None:
         """Sleep until the requests are done, or it is this thread's turn to lead."""
@@ -88,7 +88,8 @@ class Combining(Generic[R]):
             raise
         finally:
             for request in group:
-                request.failure = failure
+                # Who serves may have noted failures of some of them.
+                request.failure = request.failure or failure
                 request.done = True
             self._hand_over()
             for request in group:

@@ -1,16 +1,19 @@
 """Group commit: operations that wait at the same time share one write and one sync.
 
 Single items that wait together even share a frame: a frame costs the same for one row as for a
-hundred.
+hundred. A group that is too large for one write is written in several, each of which succeeds or
+fails for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from tidemill.errors import TidemillError
 from tidemill.files.combining import Combining
 from tidemill.files.operation import Operation, PushOne, PushTogether
+from tidemill.limits import COMMIT_BYTES_MAX
 
 
 class Committer(Combining[Operation]):
@@ -41,8 +44,32 @@ class Committer(Combining[Operation]):
             self._hand_over()
 
     def _commit(self, group: list[Operation]) -> None:
+        if len(group) == 1 and type(group[0]) is not PushOne:
+            self._write(group)
+            return
         singles = [operation for operation in group if type(operation) is PushOne]
+        others = [operation for operation in group if type(operation) is not PushOne]
         if singles:
-            others = [operation for operation in group if type(operation) is not PushOne]
-            group = [*others, self._combine(singles)]
-        self._write(group)
+            self._commit_part([*_head(others), self._combine(singles)], singles)
+        while others:
+            self._commit_part(_head(others))
+
+    def _commit_part(self, part: list[Operation], singles: Sequence[PushOne] = ()) -> None:
+        try:
+            self._write(part)
+        except TidemillError as failure:
+            for operation in [*part, *singles]:
+                operation.failure = failure
+
+
+def _head(operations: list[Operation]) -> list[Operation]:
+    """Take from the front as many as one write should hold, one at least if there is any."""
+    total = count = 0
+    for operation in operations:
+        total += operation.total_bytes
+        if count and total > COMMIT_BYTES_MAX:
+            break
+        count += 1
+    head = operations[:count]
+    del operations[:count]
+    return head

@@ -7,6 +7,7 @@ group. Each is an operation of its own all the same: what is wrong with one harm
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from tidemill.files.operation import GivenRows, Operation, Push, PushOne
 from tidemill.files.queue_core import QueueCore
 from tidemill.files.receipt import Durability, Receipt
 from tidemill.limits import SEGMENT_BYTES
+
+logger = logging.getLogger(__name__)
 
 
 class PushRequest(NamedTuple):
@@ -102,8 +105,10 @@ class _Group:
         try:
             folder.commit_all(operations)
         except TidemillError as error:
-            # Each caller raises its own, with its own traceback.
-            self._outcomes.update({number: copy.copy(error) for number, _, _ in ready})
-            return
+            logger.debug("a group of pushes did not all succeed: %s", error)
         for number, operation, count in ready:
-            self._outcomes[number] = push_receipt(folder, operation, count)
+            if isinstance(operation.failure, Exception):
+                # Each caller raises its own, with its own traceback.
+                self._outcomes[number] = copy.copy(operation.failure)
+            else:
+                self._outcomes[number] = push_receipt(folder, operation, count)
