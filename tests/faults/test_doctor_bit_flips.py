@@ -79,7 +79,7 @@ def test_a_sample_of_flipped_bits_is_told(closed: bool) -> None:
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
 def test_every_flipped_bit_is_told(closed: bool, tally: Tally) -> None:
     store = small_store(closed=closed)
-    told = _check_told(store, _sample(flipped_bits(store.image, tail_bytes=16), 1 / 12, 2))
+    told = _check_told(store, _sample(flipped_bits(store.image, tail_bytes=16), 1 / 50, 2))
     for severity, number in told.items():
         tally(f"bit flips that the doctor tells as {severity}", number)
 
@@ -95,7 +95,7 @@ def test_lost_and_misplaced_blocks_are_told(closed: bool, tally: Tally) -> None:
         wiped_blocks(store.image, block=512),
         swapped_blocks(store.image, block=256),
     ):
-        for damage in _sample(damages, 0.3, 3):
+        for damage in _sample(damages, 0.1, 3):
             report = _verify(damage)
             if report.worst is not Severity.DAMAGE and not _is_last_operation(store, damage):
                 found = contents(open_queue(damage.file_system()))
@@ -180,7 +180,7 @@ def test_a_repair_keeps_what_was_not_damaged(closed: bool, tally: Tally) -> None
 def test_a_repair_of_many_more_keeps_what_was_not_damaged(closed: bool, tally: Tally) -> None:
     store = small_store(closed=closed)
     count = 0
-    for damage in _sample(flipped_bits(store.image, tail_bytes=8), 0.03, 5):
+    for damage in _sample(flipped_bits(store.image, tail_bytes=8), 0.006, 5):
         _check_repair(store, damage)
         count += 1
     tally("bit flips that were repaired", count)

@@ -20,6 +20,11 @@ def upgrade(folder: Path) -> str:
     return f"`{shlex.join(['tidemill', 'upgrade', str(folder)])}`"
 
 
+def quarantine(folder: Path) -> str:
+    """The command that lists what was set aside, in backquotes."""
+    return f"`{shlex.join(['tidemill', 'quarantine', 'list', str(folder)])}`"
+
+
 def set_aside(folder: Path) -> str:
     return f"copy the folder, then set the record aside with {doctor(folder, '--set-aside')}"
 

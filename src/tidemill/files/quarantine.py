@@ -145,7 +145,7 @@ def check_copies(
             "quarantine",
             root / FOLDER,
             f"{counted(len(kept & quarantined.keys()), 'damaged record')} set aside and kept here",
-            f"{advice.doctor(root, '--quarantine')} lists them; save, push back or drop each",
+            f"{advice.quarantine(root)}; then save, push back or drop each",
             items=sum(quarantined[place] for place in kept & quarantined.keys()),
         )
     gone = quarantined.keys() - kept
