@@ -10,6 +10,7 @@
     │   ├── BucketMismatch           the folder was made with another bucket function
     │   ├── ReadInProgress           a fork allows one read at a time
     │   ├── ForkRemoved
+    │   ├── ReadOnly                 the queue was opened with read_only=True
     │   └── Closed                   closed by you, or inherited through os.fork()
     ├── SurroundingsError        whoever runs the machine: make room, grant access
     │   ├── Locked                   another process owns the folder
@@ -71,6 +72,10 @@ class ReadInProgress(CallerError):
 
 class ForkRemoved(CallerError):
     """The fork was removed; its handle is of no more use."""
+
+
+class ReadOnly(CallerError):
+    """The queue was opened with read_only=True, and the call would change it."""
 
 
 class Closed(CallerError):

@@ -31,6 +31,7 @@ from tidemill.files.carry import drop
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import CorruptionMode, SyncMode
+from tidemill.files.head import NAME as HEAD
 from tidemill.files.priority_queue import PriorityQueue
 
 ROOT = Path("/queues/queue")
@@ -155,9 +156,13 @@ class Judge:
 
 
 def digest(image: Image) -> bytes:
-    """A hash of all files of a disk, by their paths."""
+    """A hash of all files of a disk, by their paths. The head is for readers, and whoever opens the
+    folder as its owner writes it without having read it.
+    """
     key = xxhash.xxh3_128()
     for path, inode in image.files().items():
+        if path == str(ROOT / HEAD):
+            continue
         content = image.contents[inode]
         key.update(f"{path} {content.size} {len(content.data)};".encode())
         key.update(content.data)

@@ -27,6 +27,7 @@ CHANGES = frozenset(
         "rename",
         "link",
         "unlink",
+        "remove_folder",
         "sync_folder",
         "pwrite",
         "sync",
@@ -107,6 +108,12 @@ class FailingFileSystem:
 
     def unlink(self, path: Path) -> None:
         self.call("unlink", path, lambda: self.inner.unlink(path))
+
+    def remove_folder(self, path: Path) -> None:
+        self.call("remove_folder", path, lambda: self.inner.remove_folder(path))
+
+    def boot_id(self) -> bytes:
+        return self.inner.boot_id()
 
     def sync_folder(self, path: Path) -> None:
         self.call("sync_folder", path, lambda: self.inner.sync_folder(path))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from threading import RLock
 
@@ -34,6 +35,8 @@ from tests.faults.trace import (
     Write,
 )
 from tidemill.files.filesystem import Buffer
+
+_boots = count(1)
 
 
 def os_error(number: int, path: object) -> OSError:
@@ -175,6 +178,8 @@ class MemoryFileSystem:
         # handle may close when it is collected, in the middle of another call.
         self.guard = RLock()
         self.handles: set[MemoryFile] = set()
+        # A disk that is taken up again is that of a machine that was started anew.
+        self.boot = next(_boots).to_bytes(16, "little")
         self._folders = {number: dict(entries) for number, entries in image.folders.items()}
         self._files = {
             number: _Inode(number, content) for number, content in image.contents.items()
@@ -252,6 +257,24 @@ class MemoryFileSystem:
                 raise os_error(errno.EEXIST, target)
             self._put("link", Entry(to_folder, to_name, number), target)
 
+    def remove_folder(self, path: Path) -> None:
+        with self.guard:
+            folder, name = self._place(path)
+            number = self._folders[folder].get(name)
+            if number is None:
+                raise os_error(errno.ENOENT, path)
+            if number not in self._folders:
+                raise os_error(errno.ENOTDIR, path)
+            if self._folders[number]:
+                raise os_error(errno.ENOTEMPTY, path)
+            del self._folders[folder][name]
+            del self._folders[number]
+            removed = Entry(folder, name, number)
+            self.trace.operations.append(NameChange("remove_folder", None, removed, path))
+
+    def boot_id(self) -> bytes:
+        return self.boot
+
     def unlink(self, path: Path) -> None:
         with self.guard:
             folder, name = self._place(path)
@@ -313,6 +336,7 @@ class MemoryFileSystem:
             case NameChange(_, put, removed, _, makes):
                 if removed is not None:
                     del self._folders[removed.folder][removed.name]
+                    self._folders.pop(removed.inode if put is None else 0, None)
                 if put is None:
                     return
                 if makes == "file":

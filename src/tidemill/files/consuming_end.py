@@ -182,21 +182,21 @@ class ConsumingEnd:
         from tidemill.files.fork import Fork  # noqa: PLC0415  A fork is a consuming end itself.
 
         check_name(name, what="fork")
-        folder = self._core.folder
+        view = self._core.view
         # The parent is held still, so that a rewrite of its frames cannot fall between its state
         # and the fork's.
         with self._core.forks_lock, self._cursor.lock:
             self._check()
-            with folder.guard:
-                state = folder.state
+            with view.guard:
+                state = view.state
                 check_unique(name, (fork.name for fork in state.forks.values()), what="fork")
                 found = state.named(name)
                 if found is None and len(state.forks) > FORKS_MAX:
                     raise InvalidInput(f"a queue has at most {FORKS_MAX} forks; remove one first")
                 id = state.next_fork if found is None else found.id
             if found is None:
-                folder.commit(MakeFork(id, name, self._cursor.fork.id))
-            return Fork(self._core, folder.cursors[id])
+                self._core.folder.commit(MakeFork(id, name, self._cursor.fork.id))
+            return Fork(self._core, view.cursors[id])
 
     def shovel(self, destination: PriorityQueue) -> int:
         """Move everything that is left at this end to another open queue; returns how many items.
@@ -270,26 +270,26 @@ class ConsumingEnd:
         """Attempt until something is found or the time is up."""
         if wait_s is None:
             return attempt(rows, _limit(key_max))
-        folder = self._core.folder
-        deadline = folder.clock.monotonic_s() + wait_seconds(wait_s)
+        view = self._core.view
+        deadline = view.clock.monotonic_s() + wait_seconds(wait_s)
         while True:
             limit = _limit(key_max)
             selection = attempt(rows, limit)
             if selection.parts:
                 return selection
-            left_s = deadline - folder.clock.monotonic_s()
+            left_s = deadline - view.clock.monotonic_s()
             if left_s <= 0:
                 return selection
             if callable(key_max):
                 left_s = min(left_s, self._due_in_s(limit))
-            with folder.guard:
-                is_stale = folder.state.arrived != selection.arrived
-                if not (is_stale or folder.is_closed or self._cursor.is_removed):
-                    folder.waiting += 1
+            with view.guard:
+                is_stale = view.state.arrived != selection.arrived
+                if not (is_stale or view.is_closed or self._cursor.is_removed):
+                    view.waiting += 1
                     try:
-                        folder.clock.wait(folder.arrivals, min(left_s, threading.TIMEOUT_MAX))
+                        view.clock.wait(view.arrivals, min(left_s, view.wait_s_max))
                     finally:
-                        folder.waiting -= 1
+                        view.waiting -= 1
 
     def _due_in_s(self, now_ns: int) -> float:
         """How long until the next item is due, if keys are a time in nanoseconds."""
@@ -333,11 +333,13 @@ class ConsumingEnd:
         self._core.maintenance.after_take(fork.id, rows, fork.live)
 
     def _check(self) -> None:
-        self._core.folder.check_open()
+        self._core.view.check_open()
         if self._cursor.is_removed:
             raise ForkRemoved(f"fork {self._cursor.fork.name!r} was removed; fork the queue again")
 
     def _check_not_reading(self) -> None:
+        if self._core.is_read_only:
+            raise self._core.refusal()
         if self._cursor.is_reading:
             name = self._cursor.fork.name
             what = f"fork {name!r}" if name else "the queue"

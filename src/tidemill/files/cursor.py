@@ -90,6 +90,11 @@ class Cursor:
         self._inbox.clear()
         self._floor = None
 
+    def rebase(self, fork: ForkState, state: State, index: Index, reader: FrameReader) -> None:
+        """All that is known was made anew. Called under the guard."""
+        self.fork, self._state, self._index, self._reader = fork, state, index, reader
+        self.forget()
+
     def select(self, rows: int, key_max: int) -> Selection:
         """The next `rows` items up to `key_max`, or as many as there are."""
         with self._guard:

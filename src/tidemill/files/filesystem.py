@@ -17,6 +17,7 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -27,6 +28,7 @@ Buffer: TypeAlias = (
 )
 
 _IOV_MAX = 512
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class File(Protocol):
@@ -79,8 +81,14 @@ class FileSystem(Protocol):
 
     def unlink(self, path: Path) -> None: ...
 
+    def remove_folder(self, path: Path) -> None:
+        """Remove a folder, which must be empty."""
+
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder last."""
+
+    def boot_id(self) -> bytes:
+        """16 bytes that change when the machine starts anew; zeroes where it does not say."""
 
 
 class FileFacts(NamedTuple):
@@ -242,9 +250,23 @@ class LocalFileSystem:
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 
+    def remove_folder(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def boot_id(self) -> bytes:
+        return _boot_id()
+
     def sync_folder(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+@cache
+def _boot_id() -> bytes:
+    try:
+        return bytes.fromhex(_BOOT_ID.read_text().strip().replace("-", ""))[:16].ljust(16, b"\0")
+    except (OSError, ValueError):
+        return bytes(16)

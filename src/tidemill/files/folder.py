@@ -27,6 +27,8 @@ from tidemill.files.committer import Committer
 from tidemill.files.cursor import Cursor
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.frame_reader import FrameReader
+from tidemill.files.head import NAME as HEAD_NAME
+from tidemill.files.head import HeadFile
 from tidemill.files.index import Index
 from tidemill.files.journal import Journal
 from tidemill.files.lock import NAME as LOCK_NAME
@@ -41,6 +43,8 @@ from tidemill.files.operation import (
     RemoveFork,
     Retire,
 )
+from tidemill.files.pin import FOLDER as READERS_NAME
+from tidemill.files.pin import try_sweep_readers
 from tidemill.files.preparation import Preparation
 from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
 from tidemill.files.recovery import Recovered, Recovery
@@ -98,12 +102,11 @@ class Folder(View):
             self._prepare_folder()
             self._lock = OwnerLock.acquire(fs, path)
             self._files = OpenFiles(fs)
-            try:
-                self._open()
-            except BaseException:
-                self._files.close()
-                self._lock.release()
-                raise
+            with ExitStack() as undo:
+                undo.callback(self._lock.release)
+                undo.callback(self._files.close)
+                self._open(undo)
+                undo.pop_all()
         self.preparation = Preparation(self.settings.versions, self.bucket, clock)
         self.committer = Committer(self._write, self.preparation.together)
         for fork in self.state.forks:
@@ -161,6 +164,10 @@ class Folder(View):
                 self._files.close()
                 self._lock.release()
 
+    @property
+    def disk_bytes(self) -> int:
+        return self.journal.bytes
+
     def _prepare_folder(self) -> None:
         """Make the folder if need be; refuse one that holds something else."""
         missing = []
@@ -184,13 +191,14 @@ class Folder(View):
             except PermissionError as error:
                 logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
         ours = {"settings.json", "settings.json.new", LOCK_NAME, JOURNAL_NAME, QUARANTINE_NAME}
+        ours |= {HEAD_NAME, READERS_NAME}
         if not missing and names and "settings.json" not in names and names - ours:
             strange = sorted(names - ours)[0]
             raise NotAQueue(
                 f"{self.path} holds {strange!r} and is no queue; give an empty or a new folder"
             )
 
-    def _open(self) -> None:
+    def _open(self, undo: ExitStack) -> None:
         found = read_settings(self.fs, self.path)
         # What is found was perhaps only renamed, and is to last before anything relies on it.
         self.fs.sync_folder(self.path)
@@ -210,6 +218,14 @@ class Folder(View):
         epoch = max(self.state.epoch, self._lock.last_epoch) + 1
         self._lock.claim(epoch)
         self.state.epoch = epoch
+        head = HeadFile(
+            self.fs,
+            self.path,
+            epoch=epoch,
+            passes_pushes=not self.options.syncs_pushes,
+            passes_takes=not self.options.syncs_takes,
+        )
+        undo.callback(head.close)
         self.journal = Journal(
             self.fs,
             self._files,
@@ -217,6 +233,7 @@ class Folder(View):
             segment_bytes=found.segment_bytes,
             epoch=epoch,
             describe_state=self.state.to_json,
+            head=head,
         )
         self.holds = self.journal.holds
         if recovered is None:
@@ -245,6 +262,7 @@ class Folder(View):
         self.segments = self.journal.segments
         self.reader = FrameReader(self.segments, self.settings.versions, own_from=self.journal.end)
         self.index = Index(self.segments, self.state)
+        try_sweep_readers(self.fs, self.path)
 
     def _recover(self, *, is_new: bool) -> Recovered | None:
         names = self.fs.list_folder(self.path)

@@ -43,4 +43,4 @@ class Fork(ConsumingEnd):
 
     def __repr__(self) -> str:
         state = "removed" if self._cursor.is_removed else f"{self._cursor.fork.live} items"
-        return f"<Fork {self.name!r} of {str(self._core.folder.path)!r}, {state}>"
+        return f"<Fork {self.name!r} of {str(self._core.view.path)!r}, {state}>"

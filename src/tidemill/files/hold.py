@@ -37,8 +37,8 @@ class Hold:
     def __del__(self) -> None:
         try:
             self.release()
-        except TidemillError as error:
-            # Nobody is left to tell; what stays on disk is removed when the queue is opened next.
+        except (TidemillError, OSError) as error:
+            # Nobody is left to tell; what stays on disk goes when the queue is opened next.
             logger.warning("retired segments stay for now: %s", error)
 
 

@@ -33,13 +33,13 @@ class Index:
         table = self._segments[entry.segment].table
         if table is not None:
             table.append(entry)
-        self._hold(entry.bucket, entry.segment)
+        self.hold(entry.bucket, entry.segment)
 
     def add_segment(self, segment: Segment) -> None:
         """Note all frames of a segment."""
         rows = segment.entries if segment.directory is None else segment.directory
         for bucket in np.unique(rows["bucket"]).tolist():
-            self._hold(bucket, segment.number)
+            self.hold(bucket, segment.number)
 
     def drop_segment(self, segment: Segment) -> None:
         """Forget the frames of a retired segment."""
@@ -83,7 +83,8 @@ class Index:
             return INT64_MAX, INT64_MIN, INT64_MAX
         return int(rows["key_min"].min()), int(rows["key_max"].max()), int(rows["seq_min"].min())
 
-    def _hold(self, bucket: int, segment: int) -> None:
+    def hold(self, bucket: int, segment: int) -> None:
+        """Note that a segment has frames of a bucket."""
         holders = self._holders.get(bucket)
         if holders is None:
             insort(self._order, bucket)

@@ -22,6 +22,7 @@ from typing import TypeAlias
 from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
 from tidemill.files.draft import Draft
 from tidemill.files.filesystem import Buffer, File, FileSystem
+from tidemill.files.head import HeadFile
 from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.origin import Origin
@@ -50,6 +51,7 @@ class Journal:
         segment_bytes: int,
         epoch: int,
         describe_state: Callable[[list[int], int], bytes],
+        head: HeadFile,
     ) -> None:
         self.fs = fs
         self._files = files
@@ -62,6 +64,7 @@ class Journal:
         self.synced = 0
         self.failure: TidemillError | None = None
         self.holds = Holds(self._remove_files)
+        self._head = head
         self._describe_state = describe_state
         self._allocated = 0  # bytes of the active segment that are really there
         self._room = 0  # up to where it can be appended to without further ado
@@ -124,6 +127,7 @@ class Journal:
             self._unsynced.clear()
             self._sync_file(self.active)
             self.synced = self.end
+        self._head.publish(self.synced)
 
     def note_sync(self) -> None:
         """Let the spine know how far the disk is safe, when no record will say so."""
@@ -171,6 +175,7 @@ class Journal:
         self._open_spine(active)
         self._unnoted += [entry[:3] for entry in spine]
         self._write_spine()
+        self._head.publish(self.synced)
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Unlink retired segments. The operation that retired them is on disk by now."""
@@ -213,6 +218,7 @@ class Journal:
             for segment in self.segments.values():
                 segment.file.close()
             self._close_spine()
+            self._head.close()
 
     def roll(self, needed: int = 0) -> Segment:
         """Go on in a new segment; the one before is sealed."""
@@ -265,6 +271,8 @@ class Journal:
         self._set_allocated(segment, allocated)
         self._open_spine(segment)
         self._unnoted += draft.records
+        # Of what came before, all that has to be synced has been.
+        self._head.publish(make_place(number, size))
         return segment
 
     def _create(self, path: Path, length: int, parts: Sequence[Buffer]) -> PooledFile:
@@ -291,6 +299,7 @@ class Journal:
             # that it does what it says.
             if not isinstance(failure, DiskFull):
                 self.failure = failure
+            self._head.undo()
             raise failure from error
         return file
 
@@ -326,6 +335,7 @@ class Journal:
             self._set_allocated(segment, segment.end)
         except OSError:
             self.failure = failure
+        self._head.undo()
         if not isinstance(failure, DiskFull):
             self.failure = failure
         return failure

@@ -20,16 +20,40 @@ logger = logging.getLogger(__name__)
 NAME = "lock"
 _EPOCH_MAX = 2**62
 
-_held: weakref.WeakSet[OwnerLock] = weakref.WeakSet()
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
-class OwnerLock:
+class FileLock:
+    """A locked file; the lock goes with the handle."""
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        _held.add(self)
+
+    @classmethod
+    def try_acquire(cls, fs: FileSystem, path: Path) -> FileLock | None:
+        """The lock of a file that is there; None if another holds it."""
+        file = fs.open(path, write=True)
+        if file.lock():
+            return FileLock(file)
+        file.close()
+        return None
+
+    def release(self) -> None:
+        _held.discard(self)
+        try:
+            self.file.close()
+        except OSError as error:
+            # The lock goes with the handle, and a close that fails has closed all the same.
+            logger.warning("the lock was not closed well: %s", error)
+
+
+class OwnerLock(FileLock):
     """The lock of a folder, held until `release`."""
 
     def __init__(self, file: File, epoch: int) -> None:
-        self._file = file
+        super().__init__(file)
         self.last_epoch = epoch  # of the owner before
-        _held.add(self)
 
     @classmethod
     def acquire(cls, fs: FileSystem, folder: Path) -> OwnerLock:
@@ -52,16 +76,8 @@ class OwnerLock:
     def claim(self, epoch: int) -> None:
         """Say who the owner is."""
         data = json.dumps({"pid": os.getpid(), "epoch": epoch}).encode()
-        self._file.truncate(0)
-        self._file.pwrite([data], 0)
-
-    def release(self) -> None:
-        _held.discard(self)
-        try:
-            self._file.close()
-        except OSError as error:
-            # The lock goes with the handle, and a close that fails has closed all the same.
-            logger.warning("the lock was not closed well: %s", error)
+        self.file.truncate(0)
+        self.file.pwrite([data], 0)
 
 
 def _forget_inherited() -> None:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from tidemill.errors import Closed, Corrupt, TidemillError
 from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
+from tidemill.files.pin import try_sweep_readers
 from tidemill.limits import CUTS_PER_FORK_MAX, TINY_FRAME_BYTES, TINY_FRAMES_MIN
 
 logger = logging.getLogger(__name__)
@@ -126,6 +127,7 @@ class Maintenance:
                 saved = before - self._used_bytes()
                 pays = saved > folder.journal.segment_bytes // 8
                 chosen = self._choose(facts, cuts_matter=False) if pays else []
+            try_sweep_readers(folder.fs, folder.path)
             self._rows_per_round = self._rows_until_due = _rows_per_round(facts)
 
     def _carry(self, number: int) -> None:

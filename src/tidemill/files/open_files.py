@@ -45,8 +45,11 @@ class _Handle:
 class OpenFiles:
     """Opens files on demand and lets go of what is not needed."""
 
-    def __init__(self, fs: FileSystem, files_max: int = FILES_OPEN_MAX) -> None:
+    def __init__(
+        self, fs: FileSystem, files_max: int = FILES_OPEN_MAX, *, write: bool = True
+    ) -> None:
         self._fs = fs
+        self._write = write
         self._files_max = files_max  # beside those that are kept
         self._lock = threading.Lock()
         self._kept: set[PooledFile] = set()
@@ -78,7 +81,7 @@ class OpenFiles:
                 raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(file.path))
             handle = file.handle
             if handle is None:
-                handle = file.handle = _Handle(self._fs.open(file.path, write=True))
+                handle = file.handle = _Handle(self._fs.open(file.path, write=self._write))
             if keep:
                 self._kept.add(file)
                 self._others.pop(file, None)

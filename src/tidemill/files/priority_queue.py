@@ -15,9 +15,10 @@ from tidemill.files.bucket import BucketFunction
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder import CorruptionMode, Folder, FolderOptions, SyncMode
+from tidemill.files.follower import Follower
 from tidemill.files.maintenance import Maintenance
 from tidemill.files.pushes import push_operation, push_receipt
-from tidemill.files.queue_core import QueueCore, WhenFull
+from tidemill.files.queue_core import QueueCore, ReaderCore, WhenFull
 from tidemill.files.receipt import Receipt
 from tidemill.files.state import ROOT
 from tidemill.limits import (
@@ -54,7 +55,8 @@ class PriorityQueue(ConsumingEnd):
     """A durable priority queue in a folder.
 
     Items come out by ascending key, equal keys in the order they were pushed. One process owns the
-    folder at a time; any number of its threads may use the queue.
+    folder at a time; any number of its threads may use the queue. Others may read along with
+    `read_only=True`: each call then sees the queue as it stands, and none can change it.
 
     >>> import tempfile, tidemill as tm
     >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
@@ -71,6 +73,7 @@ class PriorityQueue(ConsumingEnd):
         schema: pa.Schema | None = None,  # None: as recorded, `value: binary` for a new folder
         sync: SyncMode = "full",  # what is on disk before a call returns: pushes, takes, both, none
         on_corruption: CorruptionMode = "abort",  # "continue": set damaged records aside, go on
+        read_only: bool = False,  # True: follow a queue that another process may own
         buckets_open_max: int = BUCKETS_OPEN_MAX,  # merges kept in memory for each fork; 0: none
         bytes_max: int | None = None,  # of the folder on disk
         when_full: WhenFull = "refuse",  # or "drop_oldest", by arrival
@@ -95,9 +98,12 @@ class PriorityQueue(ConsumingEnd):
             buckets_open_max=buckets_open_max,
             segment_bytes=_segment_bytes(segment_bytes, bytes_max),
         )
-        folder = Folder(
-            file_system or LocalFileSystem(), clock or SystemClock(), _path(path), options
-        )
+        fs, clock = file_system or LocalFileSystem(), clock or SystemClock()
+        if read_only:
+            follower = Follower(fs, clock, _path(path), options)
+            super().__init__(ReaderCore(follower), follower.cursors[ROOT])
+            return
+        folder = Folder(fs, clock, _path(path), options)
         core = QueueCore(
             folder,
             Maintenance(folder, in_background=maintain_in_background),
@@ -116,12 +122,12 @@ class PriorityQueue(ConsumingEnd):
 
     @property
     def path(self) -> Path:
-        return self._core.folder.path
+        return self._core.view.path
 
     @property
     def schema(self) -> pa.Schema:
         """The newest version of the payload's schema."""
-        return self._core.folder.payload_schema
+        return self._core.view.payload_schema
 
     def push(self, data: object, *, key: str | None = None) -> Receipt:
         """Add items for every fork: all of them, or none if it raises.
@@ -161,9 +167,9 @@ class PriorityQueue(ConsumingEnd):
         ['audit', 'backup']
         """
         self._check()
-        folder = self._core.folder
-        with folder.guard:
-            return [fork.name for fork in folder.state.forks.values() if fork.id != ROOT]
+        view = self._core.view
+        with view.guard:
+            return [fork.name for fork in view.state.forks.values() if fork.id != ROOT]
 
     def sync(self) -> None:
         """Make everything pushed and popped so far last, whatever the sync mode.
@@ -184,16 +190,16 @@ class PriorityQueue(ConsumingEnd):
         1
         """
         self._check()
-        folder = self._core.folder
-        with folder.guard:
-            state = folder.state
+        view = self._core.view
+        with view.guard:
+            state = view.state
             return Stats(
                 items=state.forks[ROOT].live,
                 forks={fork.name: fork.live for fork in state.forks.values() if fork.id != ROOT},
                 next_seq=state.next_seq,
-                buckets=len(folder.index),
-                segments=len(folder.journal.segments),
-                disk_bytes=folder.journal.bytes,
+                buckets=len(view.index),
+                segments=len(view.segments),
+                disk_bytes=view.disk_bytes,
                 cuts=sum(len(fork.cuts) for fork in state.forks.values()),
                 quarantined=len(state.quarantined),
                 dropped=state.dropped,
@@ -206,9 +212,8 @@ class PriorityQueue(ConsumingEnd):
         >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
         >>> queue.close()
         """
-        if os.getpid() == self._core.folder.pid:
-            self._core.maintenance.stop()
-            self._core.folder.close()
+        if os.getpid() == self._core.view.pid:
+            self._core.close()
 
     def __enter__(self) -> PriorityQueue:
         return self
@@ -222,9 +227,9 @@ class PriorityQueue(ConsumingEnd):
         self.close()
 
     def __repr__(self) -> str:
-        folder = self._core.folder
-        state = "closed" if folder.is_closed else f"{self._cursor.fork.live} items"
-        return f"<PriorityQueue {str(folder.path)!r}, {state}>"
+        view = self._core.view
+        state = "closed" if view.is_closed else f"{self._cursor.fork.live} items"
+        return f"<PriorityQueue {str(view.path)!r}, {state}>"
 
 
 def _check_options(sync: object, on_corruption: object, when_full: object) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Literal, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
-from tidemill.errors import Corrupt, QueueFull
+from tidemill.errors import Bug, Corrupt, QueueFull, ReadOnly
 from tidemill.files import advice
 from tidemill.files.count import count_covered
 from tidemill.files.cut import cover_all
 from tidemill.files.folder import Folder
+from tidemill.files.follower import Follower
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.maintenance import Maintenance
 from tidemill.files.operation import Quarantine
@@ -30,6 +31,8 @@ WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
 class QueueCore:
     """One open queue."""
 
+    is_read_only = False
+
     def __init__(
         self,
         folder: Folder,
@@ -44,6 +47,15 @@ class QueueCore:
         self.forks_lock = threading.Lock()  # one fork is made or removed at a time
         self._bytes_max = bytes_max
         self._when_full = when_full
+
+    def refusal(self) -> ReadOnly:
+        """The error of a call that would change a queue that may only be read."""
+        raise Bug("this queue may be changed")
+
+    def close(self) -> None:
+        """Finish what is under way and let the folder go."""
+        self.maintenance.stop()
+        self.folder.close()
 
     def make_room(self, data_bytes: int) -> None:
         """Free disk, or refuse, so that the folder stays below `bytes_max` with so much more."""
@@ -138,6 +150,37 @@ class QueueCore:
             damage.rows,
             copy,
         )
+
+
+class ReaderCore(QueueCore):
+    """One queue that is open to be read only. It has no folder of its own: whoever asks for it
+    wants to change something.
+    """
+
+    is_read_only = True
+
+    def __init__(self, follower: Follower) -> None:
+        self.view = self._follower = follower
+        self.forks_lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("folder", "maintenance"):
+            raise self.refusal()
+        raise AttributeError(name)
+
+    def refusal(self) -> ReadOnly:
+        return ReadOnly(
+            f"{self.view.path} was opened with read_only=True; only its owner changes it"
+        )
+
+    def handle_damage(self, damage: DamagedFrame) -> None:
+        if not self.view.tolerates_damage:
+            raise Corrupt(damage.reason, path=damage.path, offset=damage.offset) from damage
+        logger.error("%s; read past it", damage)
+        self._follower.set_aside(damage.entry.place, damage.entry.rows)
+
+    def close(self) -> None:
+        self._follower.close()
 
 
 def _damage(found: DamagedFrame) -> Damage:

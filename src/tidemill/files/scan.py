@@ -33,6 +33,7 @@ from tidemill.files.record import (
 from tidemill.files.spine import SpineEntry
 
 _CHUNK_BYTES = 4 * 1024 * 1024
+_CHUNK_BYTES_MIN = 64 * 1024
 _digest = xxhash.xxh3_64_intdigest
 
 
@@ -58,17 +59,21 @@ Finding: TypeAlias = Found | Damage
 
 
 class _Window:
-    """Reads ahead, so that many small records cost few reads."""
+    """Reads ahead, more each time, so that many small records cost few reads and a few cost
+    little.
+    """
 
     def __init__(self, file: File) -> None:
         self._file = file
         self._data = b""
         self._start = 0
+        self._ahead = _CHUNK_BYTES_MIN
 
     def read(self, length: int, offset: int) -> memoryview:
         at = offset - self._start
         if at < 0 or at + length > len(self._data):
-            self._data = self._file.pread(max(length, _CHUNK_BYTES), offset)
+            self._data = self._file.pread(max(length, self._ahead), offset)
+            self._ahead = min(4 * self._ahead, _CHUNK_BYTES)
             self._start, at = offset, 0
         return memoryview(self._data)[at : at + length]
 
@@ -79,16 +84,17 @@ def scan(
     spine: list[SpineEntry],
     origin: Origin | None = None,
     *,
+    start: int = 0,
     frames: bool = False,
 ) -> Iterator[Finding]:
-    """All records of segment `number`, in order, with the damage between them; those of an adopted
-    one as they would stand here. `frames`: also the bytes of frames.
+    """All records of segment `number` from offset `start` on, in order, with the damage between
+    them; those of an adopted one as they would stand here. `frames`: also the bytes of frames.
     """
     written_as = number if origin is None else origin.number
     window = _Window(file)
     starts = sorted({split_place(entry.place)[1]: entry for entry in spine if entry.length}.items())
     offsets = [start for start, _ in starts]
-    offset = 0
+    offset = start
     while True:
         place, written = make_place(number, offset), make_place(written_as, offset)
         try:

@@ -131,9 +131,9 @@ class Segment:
                 "the segment is shorter than its summary says", path=self.path, offset=end
             )
         self.end = end
-        self.table = None
-        self.directory = directory
         self.summary = Summary(self.number, end, directory, frames, entries_check, epoch)
+        self.directory = directory
+        self.table = self._entries = None
 
     @property
     def entries(self) -> Entries:

@@ -35,6 +35,7 @@ class View:
     segments: dict[int, Segment]
     holds: Holds
     tolerates_damage: bool  # whether damaged frames are passed over
+    wait_s_max = threading.TIMEOUT_MAX  # for how long to sleep at most, until news is looked for
 
     def __init__(self, fs: FileSystem, clock: Clock, path: Path) -> None:
         self.fs = fs
@@ -47,6 +48,11 @@ class View:
         self.waiting = 0  # threads that wait for it; guarded
         self.cursors: dict[int, Cursor] = {}
         self.buckets_open_max = BUCKETS_OPEN_MAX
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the segments take on disk."""
+        raise NotImplementedError
 
     @property
     def payload_schema(self) -> pa.Schema:

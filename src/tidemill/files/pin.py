@@ -1,0 +1,197 @@
+"""Pins: hard links in `readers/<id>/` that keep segments for a reader beside the owner.
+
+    readers/4711-1/lock                       locked for as long as the reader lives
+    readers/4711-1/0000000000000041.segment   the same file as in journal/
+    readers/4711-1/0000000000000041.summary
+
+The owner unlinks retired segments as it always does; their bytes go with the last link. A reader
+that ends removes its folder. One that was killed leaves it, without the lock, and whoever comes
+next sweeps it away.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+from tidemill.errors import NoAccess
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.lock import FileLock
+from tidemill.files.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "readers"
+_LOCK = "lock"
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV, errno.EOPNOTSUPP}
+
+
+class Pin:
+    """The folder of links of one reader."""
+
+    def __init__(self, fs: FileSystem, journal: Path, folder: Path, lock: FileLock) -> None:
+        self.folder = folder
+        self._fs = fs
+        self._journal = journal
+        self._lock = lock
+        self._names: set[str] = set()
+        self._is_leaving = False
+        self._is_gone = False
+        # Scans let go wherever they are collected, also in the middle of a call here.
+        self._mutex = threading.RLock()
+
+    @classmethod
+    def make(cls, fs: FileSystem, path: Path, journal: Path) -> Pin:
+        """A new folder of its own, for the queue at `path`."""
+        try:
+            if FOLDER not in fs.list_folder(path):
+                _make_folder(fs, path / FOLDER)
+            numbers = count(1)
+            while True:
+                folder = path / FOLDER / f"{os.getpid()}-{next(numbers)}"
+                if _make_folder(fs, folder) and (lock := _lock(fs, folder)) is not None:
+                    return cls(fs, journal, folder, lock)
+        except OSError as error:
+            raise _refused(error, path) from error
+
+    def link(self, name: str) -> None:
+        """Keep a file of the journal; `FileNotFoundError` if it is gone."""
+        try:
+            self._fs.link(self._journal / name, self.folder / name)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _refused(error, self._journal.parent) from error
+        self._names.add(name)
+
+    def unlink(self, segments: Sequence[Segment]) -> None:
+        """Let segments go."""
+        with self._mutex:
+            for segment in segments:
+                segment.file.close()
+                for path in (segment.path, segment.summary_path):
+                    self.unlink_name(path.name)
+            if self._is_leaving and not self._names:
+                self._remove()
+
+    def leave(self) -> None:
+        """Remove the folder once its last link goes."""
+        with self._mutex:
+            self._is_leaving = True
+            if not self._names:
+                self._remove()
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it."""
+        with self._mutex:
+            for name in sorted(self._names):
+                self.unlink_name(name)
+            self._remove()
+
+    def unlink_name(self, name: str) -> None:
+        """Let one file go, if it is linked."""
+        if name in self._names:
+            self._names.remove(name)
+            self._fs.unlink(self.folder / name)
+
+    def _remove(self) -> None:
+        if self._is_gone:
+            return
+        self._is_gone = True
+        self._fs.unlink(self.folder / _LOCK)
+        try:
+            self._fs.remove_folder(self.folder)
+        except FileNotFoundError:
+            pass  # Whoever sweeps took it for the rest of a dead one, and was faster.
+        self._lock.release()
+
+
+def sweep_readers(fs: FileSystem, path: Path) -> list[str]:
+    """Remove what readers left behind that are no more; returns their ids."""
+    readers = path / FOLDER
+    try:
+        names = fs.list_folder(readers)
+    except FileNotFoundError:
+        return []
+    return [name for name in names if _sweep(fs, readers / name)]
+
+
+def try_sweep_readers(fs: FileSystem, path: Path) -> None:
+    """The same for an owner, who has more important things to do than to fail over it."""
+    try:
+        for name in sweep_readers(fs, path):
+            logger.info("swept away what reader %s of %s left behind", name, path)
+    except OSError as error:
+        logger.warning("dead readers of %s stay for now: %s", path, error)
+
+
+def _sweep(fs: FileSystem, folder: Path) -> bool:
+    """Remove the folder of a reader if it is dead."""
+    try:
+        lock = FileLock.try_acquire(fs, folder / _LOCK)
+    except FileNotFoundError:
+        return _sweep_unlocked(fs, folder)
+    if lock is None:
+        return False
+    try:
+        # A reader that is being born and waits for the lock must see that its folder is gone.
+        lock.file.pwrite([b"swept"], 0)
+        names = [name for name in fs.list_folder(folder) if name != _LOCK]
+        for name in [*names, _LOCK]:
+            fs.unlink(folder / name)
+        fs.remove_folder(folder)
+    finally:
+        lock.release()
+    return True
+
+
+def _sweep_unlocked(fs: FileSystem, folder: Path) -> bool:
+    """A folder without a lock is one that is being made, or the rest of one that a crash left."""
+    try:
+        for name in fs.list_folder(folder):
+            if name == _LOCK:
+                return False
+            fs.unlink(folder / name)
+        fs.remove_folder(folder)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            return False
+        raise
+    return True
+
+
+def _make_folder(fs: FileSystem, folder: Path) -> bool:
+    try:
+        fs.make_folder(folder)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _lock(fs: FileSystem, folder: Path) -> FileLock | None:
+    """The lock of a new folder; None if somebody took it for a dead one and swept it away."""
+    try:
+        file = fs.open(folder / _LOCK, create=True)
+    except FileNotFoundError:
+        return None
+    if file.lock() and not file.size():
+        return FileLock(file)
+    file.close()
+    return None
+
+
+def _refused(error: OSError, path: Path) -> OSError | NoAccess:
+    if error.errno not in _FORBIDDEN:
+        return error
+    return NoAccess(
+        f"a reader pins the segments it reads by hard links in {path / FOLDER}, so that the owner "
+        f"of the queue cannot take them away under it, and may not: {error.strerror}; give it "
+        "write access to that folder and to the files of the journal, or read a copy of the queue"
+    )

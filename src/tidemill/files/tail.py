@@ -1,0 +1,63 @@
+"""Reads on where a reader beside the owner has stopped: whole operations that it may show."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidemill.files.filesystem import File
+from tidemill.files.head import Head
+from tidemill.files.record import make_place, split_place
+from tidemill.files.scan import Damage, Finding, Found, promised_behind, scan
+
+
+class Tail(NamedTuple):
+    """What was found."""
+
+    findings: list[Finding]  # of whole operations, and damage where somebody was promised data
+    end: int  # the offset behind them
+
+
+def read_tail(
+    file: File, number: int, start: int, *, head: Head | None, end: int | None = None
+) -> Tail:
+    """The operations of a segment from `start` on, up to the first one that is not whole, or may
+    not be shown yet; `end`: where the segment is known to end.
+    """
+    kept: list[Finding] = []
+    pending: list[Finding] = []
+    stop = start
+    epoch = 0
+    for found in scan(file, number, [], start=start):
+        if isinstance(found, Damage):
+            if not _was_promised(file, number, found, head):
+                break
+            pending.append(found)
+            if not found.length:
+                break
+            kept += pending
+            pending = []
+            stop = split_place(found.place)[1] + found.length
+        else:
+            if found.envelope.epoch < epoch:
+                # An earlier owner wrote it, and a later one has cut it off already.
+                break
+            epoch = found.envelope.epoch
+            pending.append(found)
+            if found.envelope.commit:
+                whole = [one for one in pending if isinstance(one, Found)]
+                if head is not None and not head.allows(whole):
+                    break
+                kept += pending
+                pending = []
+                stop = split_place(found.envelope.place)[1] + found.envelope.total_bytes
+        if end is not None and stop >= end:
+            break
+    return Tail(kept, stop)
+
+
+def _was_promised(file: File, number: int, damage: Damage, head: Head | None) -> bool:
+    """Whether a record that is not whole is damage; else it is being written, or never was."""
+    if head is not None:
+        return damage.place < head.place
+    offset = split_place(damage.place)[1]
+    return promised_behind(file, number, offset) > make_place(number, offset)
