@@ -207,9 +207,9 @@ def test_ten_readers_see_only_what_was(
     seed: int, tmp_path: Path, tally: Callable[[str, int], None]
 ) -> None:
     looks, operations = _watch(
-        tmp_path, readers=10, lives=8 if SOAK else 4, log_bytes=25_000, seed=seed
+        tmp_path, readers=10, lives=8 if SOAK else 4, log_bytes=12_000, seed=seed
     )
     assert looks > 200
-    assert operations > 1_000
+    assert operations > 600
     tally("looks of readers beside an owner that was killed and restarted", looks)
     tally("operations that readers looked on", operations)

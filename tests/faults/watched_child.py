@@ -28,7 +28,7 @@ from tidemill.files.priority_queue import PriorityQueue
 
 SEGMENT_BYTES = 32 * 1024
 _ITEMS = 300
-_PAUSE_S = 0.04
+_PAUSE_S = 0.1
 
 
 def open_owner(folder: Path, sync: SyncMode = "full") -> PriorityQueue:
