@@ -206,3 +206,16 @@ async def test_it_shows_what_it_is(tmp_path: Path) -> None:
         assert repr(queue) == f"<aio.PriorityQueue {str(tmp_path)!r}, 0 items>"
         fork = await queue.fork("f")
         assert repr(fork) == f"<aio.Fork 'f' of {str(tmp_path)!r}, 0 items>"
+
+
+@in_event_loop
+async def test_a_reader_follows_a_queue_of_another_handle(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as owner:
+        async with tm.aio.PriorityQueue(tmp_path, read_only=True) as reader:
+            waiting = asyncio.ensure_future(reader.peek(wait_s=30))
+            await asyncio.sleep(0)
+            owner.push([(1, b"a")])
+            assert (await waiting).rows() == [(1, b"a")]
+            for call in (reader.push([b"x"]), reader.pop(), reader.clear(), reader.fork("new")):
+                with pytest.raises(tm.ReadOnly):
+                    await call

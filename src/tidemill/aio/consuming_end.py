@@ -44,18 +44,18 @@ class Surroundings:
         self.threads = threads
         self.rounds = PushRounds(core, threads)
         self.arrivals = Arrivals(self.loop)
-        core.folder.watchers.append(self.arrivals.changed)
+        core.view.watchers.append(self.arrivals.changed)
         self.turns: dict[str, asyncio.Semaphore] = {}  # by the name of the end
 
     def check(self) -> None:
         """Raise if the queue is closed, or was opened in another event loop."""
-        self.core.folder.check_open()
+        self.core.view.check_alive()
         self.check_loop()
 
     def check_loop(self) -> None:
         if asyncio.get_running_loop() is not self.loop:
             raise CallerError(
-                f"{self.core.folder.path} was opened in another event loop; use it there, or open "
+                f"{self.core.view.path} was opened in another event loop; use it there, or open "
                 "it anew after closing it"
             )
 
@@ -261,7 +261,7 @@ class ConsumingEnd:
             async with self._turn:
                 found, due_s = await around.run(lambda: self._look(attempt, key_max))
             while not len(found) and (left_s := deadline - around.loop.time()) > 0:
-                await wait.sleep(min(left_s, due_s))
+                await wait.sleep(min(left_s, due_s, around.core.view.wait_s_max))
                 async with self._turn:
                     wait.look()
                     due_s = _FOREVER_S

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,9 +92,6 @@ class Folder(View):
         self.options = options
         self.buckets_open_max = options.buckets_open_max
         self.tolerates_damage = options.on_corruption == "continue"
-        # Called under the guard when something was written or the folder is closed, by whichever
-        # thread did it: those who cannot sleep on a condition hear of it here.
-        self.watchers: list[Callable[[], None]] = []
         # What can be refused without looking at the folder is refused before anything is made.
         choose(None, options.bucket)
         SchemaVersions([self._given_schema()])

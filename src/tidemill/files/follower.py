@@ -110,6 +110,8 @@ class Follower(View):
                 return
             self.is_closed = True
             self.arrivals.notify_all()
+            for watcher in self.watchers:
+                watcher()
         with storage_errors("closing", self.path):
             self._files.close()
             self.holds.close()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,6 +47,9 @@ class View:
         self.guard = threading.RLock()
         self.arrivals = threading.Condition(self.guard)  # told when something was committed
         self.waiting = 0  # threads that wait for it; guarded
+        # Called under the guard when something was written or the folder is closed, by whichever
+        # thread did it: those who cannot sleep on a condition hear of it here.
+        self.watchers: list[Callable[[], None]] = []
         self.cursors: dict[int, Cursor] = {}
         self.buckets_open_max = BUCKETS_OPEN_MAX
 
