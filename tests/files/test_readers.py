@@ -22,6 +22,7 @@ from tidemill.files import follower as followers
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.head import read_head
 from tidemill.files.pin import sweep_readers
+from tidemill.files.segment import Segment
 from tidemill.files.tail import read_tail
 
 SEGMENT = 32 * 1024
@@ -118,9 +119,9 @@ def test_opening_reads_summaries_and_not_items(
         owner._core.maintenance.run_round()
         read: list[int] = []
 
-        def counted(file: object, number: int, *args: object, **options: object) -> object:
-            read.append(number)
-            return read_tail(file, number, *args, **options)  # type: ignore[arg-type]
+        def counted(segment: Segment, *args: object, **options: object) -> object:
+            read.append(segment.number)
+            return read_tail(segment, *args, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(followers, "read_tail", counted)
         with reader_at(tmp_path) as reader:
@@ -397,6 +398,32 @@ def test_many_threads_share_a_reader(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+def test_readers_of_both_queues_see_a_shovel(tmp_path: Path) -> None:
+    with owner_at(tmp_path / "from") as source, owner_at(tmp_path / "to") as target:
+        source.push([(key, b"x" * 400) for key in range(200)])
+        for key in range(200):
+            source.push([(key, b"y" * 400)])
+        source.pop(50)
+        target.fork("audit")
+        target.push([(1, b"gone")])
+        target.clear()
+        target.fork("audit").clear()
+        with reader_at(tmp_path / "from") as one, reader_at(tmp_path / "to") as two:
+            scan = one.scan()
+            assert source.shovel(target) == 350
+            assert len(one) == 0
+            same(source, one)
+            same(target, two)
+            # Segments change hands as they are.
+            assert target._core.folder.state.adopted
+            target.push([(5, b"more")])
+            target.pop(20)
+            same(target, two)
+            assert scan.read_all().num_rows == 350
+            with reader_at(tmp_path / "to") as three:
+                same(target, three)
 
 
 @pytest.mark.parametrize(("sync", "shown"), [("full", 1), ("data", 1), ("index", 2), ("none", 2)])

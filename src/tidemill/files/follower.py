@@ -25,6 +25,7 @@ import numpy as np
 
 from tidemill.clock import Clock
 from tidemill.errors import Corrupt, NotAQueue, SchemaMismatch
+from tidemill.files.adoption import waiting_path
 from tidemill.files.bucket import choose
 from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor
@@ -143,7 +144,7 @@ class Follower(View):
     def _read_on(self, number: int) -> None:
         """Apply what was appended to the last segment."""
         active = self.segments[number]
-        found = read_tail(active.file, number, active.end, head=self._head)
+        found = read_tail(active, active.end, head=self._head)
         self._complain(found.findings)
         if not found.findings:
             return
@@ -233,14 +234,16 @@ class Follower(View):
         except Corrupt as damage:
             raise damage.at(base.path, 0) from damage
         replay = Replay(state, self.bucket.of)
-        tail = read_tail(base.file, base.number, 0, head=head)
+        tail = read_tail(base, 0, head=head)
         self._complain(tail.findings)
         replay.index(base, tail.findings, apply=True)
         base.end = tail.end
         ends = {base.number - 1: read_previous_end(opening.payload)}
         segments = {}
         for number in sorted({*older} - replay.retired):
-            segments[number] = self._sealed(pin, number, ends.get(number), replay)
+            segment = segments[number] = self._link(pin, number)
+            segment.origin = state.adopted.get(number)
+            self._index_sealed(pin, segment, ends.get(number), replay)
         segments[base.number] = base
         return _Built(settings, head, pin, segments, state, replay, replay.damages)
 
@@ -278,20 +281,22 @@ class Follower(View):
             offset=0,
         )
 
-    def _sealed(self, pin: Pin, number: int, end: int | None, replay: Replay) -> Segment:
-        """An older segment, by its summary, or read whole if it has none yet."""
-        segment = self._link(pin, number)
+    def _index_sealed(self, pin: Pin, segment: Segment, end: int | None, replay: Replay) -> None:
+        """Know the frames of an older segment, by its summary, or read it whole if it has none."""
         if not self._try_summary(pin, segment):
-            tail = read_tail(segment.file, number, 0, head=None, end=end)
+            tail = read_tail(segment, 0, head=None, end=end)
             self._complain(tail.findings)
             replay.index(segment, tail.findings, apply=False)
             segment.end = tail.end
             segment.seal()
-        return segment
 
     def _link(self, pin: Pin, number: int) -> Segment:
         path = segment_path(pin.folder, number)
-        pin.link(path.name)
+        try:
+            pin.link(path.name)
+        except FileNotFoundError:
+            # One that was just adopted has its proper name a moment later.
+            pin.link(path.name, waiting_path(pin.folder, number).name)
         file = self._files.existing(path)
         return Segment(self.fs, pin.folder, number, file, start=0, end=0)
 

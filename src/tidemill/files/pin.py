@@ -59,10 +59,12 @@ class Pin:
         except OSError as error:
             raise _refused(error, path) from error
 
-    def link(self, name: str) -> None:
-        """Keep a file of the journal; `FileNotFoundError` if it is gone."""
+    def link(self, name: str, source: str | None = None) -> None:
+        """Keep a file of the journal, which may have another name there; `FileNotFoundError` if it
+        is gone.
+        """
         try:
-            self._fs.link(self._journal / name, self.folder / name)
+            self._fs.link(self._journal / (source or name), self.folder / name)
         except FileNotFoundError:
             raise
         except OSError as error:

@@ -8,6 +8,7 @@ from tidemill.files.filesystem import File
 from tidemill.files.head import Head
 from tidemill.files.record import make_place, split_place
 from tidemill.files.scan import Damage, Finding, Found, promised_behind, scan
+from tidemill.files.segment import Segment
 
 
 class Tail(NamedTuple):
@@ -17,17 +18,16 @@ class Tail(NamedTuple):
     end: int  # the offset behind them
 
 
-def read_tail(
-    file: File, number: int, start: int, *, head: Head | None, end: int | None = None
-) -> Tail:
+def read_tail(segment: Segment, start: int, *, head: Head | None, end: int | None = None) -> Tail:
     """The operations of a segment from `start` on, up to the first one that is not whole, or may
     not be shown yet; `end`: where the segment is known to end.
     """
+    file, number = segment.file, segment.number
     kept: list[Finding] = []
     pending: list[Finding] = []
     stop = start
     epoch = 0
-    for found in scan(file, number, [], start=start):
+    for found in scan(file, number, [], segment.origin, start=start):
         if isinstance(found, Damage):
             if not _was_promised(file, number, found, head):
                 break
