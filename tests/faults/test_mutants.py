@@ -251,14 +251,11 @@ def _failed_syncs_forgotten(patch: Patch) -> None:
 
 
 def _failed_writes_left_in_place(patch: Patch) -> None:
-    def write(self: Journal, segment: Segment, parts: Any) -> None:
-        try:
-            segment.file.pwrite(parts, segment.end)
-        except OSError as error:
-            segment.end += 64
-            raise Corrupt("written in part") from error
+    def undo(self: Journal, segment: Segment, error: OSError) -> TidemillError:
+        segment.end += 64
+        return Corrupt("written in part")
 
-    patch.setattr(Journal, "_write", write)
+    patch.setattr(Journal, "_undo", undo)
 
 
 def _failures_swallowed(patch: Patch) -> None:
