@@ -286,7 +286,7 @@ def test_what_is_pushed_meanwhile_stays_even_if_it_shares_a_frame(pair: Pair) ->
     with cursor.lock:
         chunk = remainder.choose()
         assert chunk is not None
-        assert [row for batch in chunk.batches for row in batch.rows()] == [
+        assert [row for body in chunk.bodies for row in tm.Batch.of(body).rows()] == [
             (2, b"old"),
             (3, b"old"),
         ]
@@ -310,7 +310,7 @@ def test_upkeep_between_choosing_and_consuming_loses_and_repeats_nothing(pair: P
     source.push([(50, bytes(20_000))])
     seen: list[int] = []
     while (chunk := remainder.choose()) is not None:
-        seen += [key for batch in chunk.batches for key in batch.keys.to_pylist()]
+        seen += [key for body in chunk.bodies for key in body["key"].to_pylist()]
         if len(seen) > 3 and first in folder.journal.segments:
             carry(folder, first)
         remainder.consume(chunk)

@@ -227,6 +227,16 @@ class Batch:
             return self._body
         return join_body(self.keys, self.payload, seqs=self.seqs, times=self.times)
 
+    def uncarried(self) -> pa.RecordBatch:
+        """The body without seqs and times: what a push would make of the items.
+
+        >>> Batch.of([(1, b"a")]).uncarried().schema.names
+        ['key', 'value']
+        """
+        if self._first_seq is None:
+            return join_body(self.keys, self.payload)
+        return self._body
+
     def to_arrow(self) -> pa.RecordBatch:
         """A record batch with the columns seq, key, time and the payload's.
 

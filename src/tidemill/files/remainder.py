@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidemill.batch import Batch
+import pyarrow as pa
+
 from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import Cut
@@ -25,10 +26,11 @@ from tidemill.limits import CARRY_ROWS_MAX, INT64_MIN, TINY_FRAME_BYTES
 
 
 class Chunk(NamedTuple):
-    """The next items; each batch becomes a frame, or one for each bucket of the destination."""
+    """The next items; each body becomes a frame, or one for each bucket of the destination."""
 
-    batches: list[Batch]
+    bodies: list[pa.RecordBatch]  # without seqs and times, because the destination gives its own
     rows: int
+    bytes: int
     cut: Cut  # the take that consumes them
     generation: int  # of the cursor when they were chosen
 
@@ -54,7 +56,8 @@ class Remainder:
         """
         if self._cursor.generation != self._generation:
             self._forget()
-        pieces: list[Batch] = []
+        pieces: list[pa.RecordBatch] = []
+        sizes: list[int] = []
         chosen_bytes = 0
         last = (0, 0)
         while chosen_bytes < self._chunk_bytes and (merge := self._merge or self._open_next()):
@@ -63,23 +66,27 @@ class Remainder:
                 self._floor += 1
                 self._merge = None
                 continue
-            piece_bytes = _bytes(choice.batch)
+            piece = choice.batch.uncarried()
+            piece_bytes = piece.nbytes
             while piece_bytes > self._chunk_bytes and len(choice.batch) > 1:
                 # These rows are larger than the average that the number was made from.
                 fewer = len(choice.batch) * self._chunk_bytes // piece_bytes
                 choice = merge.choose_piece(max(fewer, 1)) or choice
-                piece_bytes = _bytes(choice.batch)
+                piece = choice.batch.uncarried()
+                piece_bytes = piece.nbytes
             if pieces and chosen_bytes + piece_bytes > self._chunk_bytes:
                 break
             # No other merge knows of it, so it moves on now; what is not consumed is read again.
             merge.advance(choice)
-            pieces.append(choice.batch)
+            pieces.append(piece)
+            sizes.append(piece_bytes)
             chosen_bytes += piece_bytes
             last = choice.last
         if not pieces:
             return None
+        rows = sum([piece.num_rows for piece in pieces])
         cut = Cut(0, self._arrived, INT64_MIN, *last)
-        return Chunk(_joined(pieces), sum(map(len, pieces)), cut, self._generation)
+        return Chunk(_joined(pieces, sizes), rows, chosen_bytes, cut, self._generation)
 
     def consume(self, chunk: Chunk) -> None:
         """Take the chunk from the end. Called under the cursor's lock."""
@@ -130,24 +137,20 @@ class Remainder:
         return runs
 
 
-def _joined(pieces: list[Batch]) -> list[Batch]:
+def _joined(pieces: list[pa.RecordBatch], sizes: list[int]) -> list[pa.RecordBatch]:
     """The pieces, tiny ones joined with their neighbours: a frame costs the same for one row as for
     a hundred.
     """
-    joined: list[Batch] = []
-    tiny: list[Batch] = []
+    joined: list[pa.RecordBatch] = []
+    tiny: list[pa.RecordBatch] = []
     tiny_rows = 0
-    for piece in pieces:
-        if _bytes(piece) < TINY_FRAME_BYTES and tiny_rows < CARRY_ROWS_MAX:
+    for piece, size in zip(pieces, sizes, strict=True):
+        if size < TINY_FRAME_BYTES and tiny_rows < CARRY_ROWS_MAX:
             tiny.append(piece)
-            tiny_rows += len(piece)
+            tiny_rows += piece.num_rows
             continue
         if tiny:
-            joined.append(Batch.concat(tiny))
+            joined.append(pa.concat_batches(tiny))
             tiny, tiny_rows = [], 0
         joined.append(piece)
-    return [*joined, Batch.concat(tiny)] if tiny else joined
-
-
-def _bytes(batch: Batch) -> int:
-    return int(batch.payload.nbytes) + 8 * len(batch)
+    return [*joined, pa.concat_batches(tiny)] if tiny else joined

@@ -21,11 +21,11 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 
-from tidemill.batch import Batch, join_body
+from tidemill.batch import Batch, int64_values
 from tidemill.errors import InvalidInput, TidemillError
 from tidemill.files.cursor import Cursor
 from tidemill.files.handover import hand_over
-from tidemill.files.operation import Push
+from tidemill.files.operation import GivenRows, Push
 from tidemill.files.queue_core import QueueCore
 from tidemill.files.remainder import Chunk, Remainder
 from tidemill.limits import SHOVEL_BYTES
@@ -71,20 +71,25 @@ def check_destination(source: QueueCore, target: QueueCore) -> None:
         )
     target.folder.check_open()
     # As a push of no rows, which tells whether any could be pushed.
-    target.folder.preparation.rows(_body(Batch.empty(source.folder.payload_schema)))
+    target.folder.preparation.rows(Batch.empty(source.folder.payload_schema).uncarried())
 
 
 def _push(source: QueueCore, target: QueueCore, chunk: Chunk) -> None:
     folder = target.folder
     folder.check_open()
-    rows = [folder.preparation.rows(_body(batch)) for batch in chunk.batches]
-    target.make_room(sum(given.body.nbytes for given in rows))
-    frames = [frame for given in rows for frame in folder.preparation.frames(given)]
+    target.make_room(chunk.bytes)
+    is_same = source.folder.payload_schema.equals(folder.payload_schema)
+    prepare = folder.preparation
+    frames = [
+        frame
+        for body in chunk.bodies
+        # Rows of the same columns have passed all the checks of a push already.
+        for frame in prepare.frames(_given(body) if is_same else prepare.rows(body))
+    ]
     # The take that follows must not outlive the items in a power cut.
     is_synced = not (source.folder.options.sync == folder.options.sync == "none")
     folder.commit(Push(sync=is_synced, frames=frames))
 
 
-def _body(batch: Batch) -> pa.RecordBatch:
-    """Keys and payload; seqs and times stay behind, because the destination gives its own."""
-    return join_body(batch.keys, batch.payload)
+def _given(body: pa.RecordBatch) -> GivenRows:
+    return GivenRows(int64_values(body.column(0)), body)
