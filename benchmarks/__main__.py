@@ -13,7 +13,15 @@ from benchmarks.progress import say
 from benchmarks.result import Result
 from benchmarks.settings import ROUNDS_MIN, Settings
 from benchmarks.table import print_table
-from benchmarks.workloads import batches, growth, overlap, peers, shovel, single_items
+from benchmarks.workloads import (
+    batches,
+    command_line,
+    growth,
+    overlap,
+    peers,
+    shovel,
+    single_items,
+)
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -24,6 +32,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "overlap": overlap.run,
     "shovel": shovel.run,
     "growth": growth.run,
+    "command line": command_line.run,
 }
 
 

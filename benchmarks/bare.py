@@ -19,8 +19,8 @@ import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
 from benchmarks import data
-from benchmarks.floor import PIECE_BYTES
 from benchmarks.settings import ITEMS_PER_BATCH
+from tidemill.gateway.disk_floor import PIECE_BYTES
 
 _HEAD = bytes(192)  # as long as an envelope and a header
 _TAKE = bytes(128)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 import tidemill
-from benchmarks.floor import PIECE_BYTES
+from tidemill.gateway.disk_floor import PIECE_BYTES
 
 _SYNCS = 50
 

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.bare import Bare
-from benchmarks.floor import Floor
 from benchmarks.ours import Ours, Sync, frame_bytes
 from benchmarks.result import Result, Target
 from benchmarks.rounds import Contestant, interleave
 from benchmarks.settings import ITEMS_PER_BATCH, Settings
+from tidemill.gateway.disk_floor import Floor
 
 _PUSH_TARGET = {"none": 0.50, "full": 0.70}
 _POP_TARGET = 0.45

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import tidemill as tm
 from benchmarks.data import random_bytes
-from benchmarks.floor import Floor
 from benchmarks.peers import Peer, open_peers
 from benchmarks.result import Result, Target
 from benchmarks.rounds import Contestant, interleave
 from benchmarks.settings import VALUE_BYTES, Settings
+from tidemill.gateway.disk_floor import Floor
 
 _THREADS = 32
 _FLOOR_BYTES = 512  # a sector

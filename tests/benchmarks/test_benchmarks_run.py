@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.data import ascending
-from benchmarks.floor import Floor
 from benchmarks.ours import frame_bytes
 from benchmarks.result import Result, Target
+from tidemill.gateway.disk_floor import Floor
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {
@@ -29,7 +29,7 @@ FIELDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", ["batches", "single", "overlap", "shovel"])
+@pytest.mark.parametrize("workload", ["batches", "single", "overlap", "shovel", "command line"])
 def test_a_quick_run_writes_one_object_for_each_line(workload: str, tmp_path: Path) -> None:
     path = tmp_path / "embedded.json"
     command = [sys.executable, "-m", "benchmarks", "--quick", "--rounds", "1"]

@@ -293,6 +293,24 @@ def test_upgrade_brings_an_old_folder_up_to_date(shell: Shell) -> None:
     shell.refused("tidemill upgrade nowhere/", 4, "not-found")
 
 
+def test_bench_measures_and_leaves_nothing(shell: Shell) -> None:
+    small = "--batch-rows 100 --batches 3"
+    found = shell.good(f"tidemill bench . {small} --json").json()
+    assert [(rate["what"], rate["sync"]) for rate in found["rates"]] == [
+        ("push", "full"),
+        ("pop", "full"),
+        ("push", "none"),
+        ("pop", "none"),
+    ]
+    for rate in found["rates"]:
+        assert rate["ratio"] == pytest.approx(rate["items_per_s"] / rate["floor_items_per_s"])
+    assert "floor, items/s" in shell.good(f"mkdir d; tidemill bench d {small}; rmdir d").out
+    assert [path.name for path in shell.folder.iterdir()] == ["bin"]
+    shell.refused("tidemill bench nowhere/", 4, "not-found")
+    shell.refused("tidemill bench --item-bytes 0", 2, "usage")
+    shell.refused(f"tidemill bench --item-bytes {2**40}", 2, "usage")
+
+
 @pytest.mark.parametrize("command", ["", "push", "pop", "fork", "fork list", "scan", "completion"])
 def test_help_has_examples(shell: Shell, command: str) -> None:
     out = shell.good(f"tidemill {command} --help").out

@@ -13,6 +13,7 @@ import tidemill as tm
 from tidemill.gateway.arguments import fill_positionals
 from tidemill.gateway.command import Parser, make_parser, wants_json
 from tidemill.gateway.commands import (
+    bench,
     clear,
     completion,
     delete,
@@ -48,6 +49,7 @@ COMMANDS = (
     doctor.COMMAND,
     quarantine.COMMAND,
     upgrade.COMMAND,
+    bench.COMMAND,
     demonstration.COMMAND,
     completion.COMMAND,
 )
