@@ -24,6 +24,8 @@ from tidemill.gateway.rows.text_columns import TextColumns
 from tidemill.limits import ITEM_BYTES_MAX, MIB
 
 BLOCK_BYTES = 8 * MIB
+# Arrow reads 32 blocks of CSV ahead, so that these are smaller, and joined again behind it.
+_CSV_BLOCK_BYTES = 2 * MIB
 _BLOCK_ROWS_MAX = 256 * 1024
 _LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # a payload in JSON or base64 is longer than it is
 _EXTENSIONS = {
@@ -117,7 +119,7 @@ class RowSource:
             return
         reader = csv.open_csv(
             self._stream,
-            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
+            read_options=csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
             parse_options=csv.ParseOptions(newlines_in_values=True),
             convert_options=csv.ConvertOptions(
                 column_types=columns.declared(),
@@ -129,8 +131,14 @@ class RowSource:
                 timestamp_parsers=["\x01"],
             ),
         )
+        held: list[pa.RecordBatch] = []
         for batch in reader:
-            yield from _batches(columns.finish(pa.Table.from_batches([batch])))
+            held.append(batch)
+            if sum(one.nbytes for one in held) >= BLOCK_BYTES:
+                yield from _batches(columns.finish(pa.Table.from_batches(held)))
+                held = []
+        if held:
+            yield from _batches(columns.finish(pa.Table.from_batches(held)))
 
     def _parquet(self) -> Iterator[pa.RecordBatch]:
         from pyarrow import parquet  # noqa: PLC0415
