@@ -12,12 +12,12 @@ from xxhash import xxh3_64_intdigest
 
 import tidemill as tm
 from benchmarks import data
-from benchmarks.floor import PIECE_BYTES, POSITION_BYTES
 from benchmarks.ours import Sync, frame_bytes
 from benchmarks.progress import say
 from benchmarks.result import Result, Target
 from benchmarks.rounds import Contestant, interleave, settle
 from benchmarks.settings import ITEMS_PER_BATCH, Settings
+from tidemill.gateway.disk_floor import PIECE_BYTES, POSITION_BYTES
 from tidemill.limits import SHOVEL_BYTES
 
 _COPY_TARGET = Target("at least", 5e6, of="ours")
