@@ -40,6 +40,7 @@ def _matters(store: Store, damage: Damage) -> bool:
     """Whether the damage lies where the queue keeps something."""
     if damage.path.endswith(".segment"):
         return damage.offset < _end(store, damage.path)
+    # What is in the lock is a hint for people, of which digits may change unseen.
     return not damage.path.endswith("/lock")
 
 

@@ -421,3 +421,29 @@ def test_settings_that_cannot_be_read_do_not_stop_the_rest(folder: Path) -> None
     assert report.worst is Severity.DAMAGE
     assert "cannot be opened" in report.done[0]
     assert files_of(folder) == before
+
+
+def test_readers_that_died_are_told_and_swept_away(folder: Path) -> None:
+    with tm.PriorityQueue(folder, read_only=True) as reader:
+        child = subprocess.run(
+            [sys.executable, "-c", _DYING_READER, folder], capture_output=True, text=True
+        )
+        assert child.returncode == -9, child.stderr
+        assert len(list((folder / "readers").iterdir())) == 2
+        report = tm.doctor.verify(folder)
+        assert codes(report) == {"readers"}
+        assert not report.is_in_use
+        report = tm.doctor.repair(folder)
+        assert report.done == ("swept 1 dead reader away",)
+        assert report.findings == ()
+        assert len(reader) == 300
+    assert list((folder / "readers").iterdir()) == []
+
+
+_DYING_READER = """
+import os, sys
+import tidemill as tm
+reader = tm.PriorityQueue(sys.argv[1], read_only=True)
+assert len(reader) == 300
+os.kill(os.getpid(), 9)
+"""

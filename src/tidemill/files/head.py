@@ -128,9 +128,14 @@ def read_head(fs: FileSystem, folder: Path) -> Head | None:
             data = file.pread(BYTES, 0)
         finally:
             file.close()
-        if len(data) == BYTES and _CHECK.unpack_from(data, 56)[0] == _digest(data[:56]):
+        if is_whole(data):
             magic, version, flags, _, place, epoch, undone, boot, _ = _FIELDS.unpack(data[:56])
             if (magic, version, boot) != (MAGIC, VERSION, fs.boot_id()):
                 return None
             return Head(place, epoch, undone, bool(flags & _PUSHES), bool(flags & _TAKES))
     return None
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether these are the bytes of a head, of whatever boot."""
+    return len(data) == BYTES and _CHECK.unpack_from(data, 56)[0] == _digest(data[:56])

@@ -27,7 +27,7 @@ from tidemill.files.segment import Segment
 logger = logging.getLogger(__name__)
 
 FOLDER = "readers"
-_LOCK = "lock"
+LOCK_NAME = "lock"
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV, errno.EOPNOTSUPP}
 
 
@@ -105,7 +105,7 @@ class Pin:
         if self._is_gone:
             return
         self._is_gone = True
-        self._fs.unlink(self.folder / _LOCK)
+        self._fs.unlink(self.folder / LOCK_NAME)
         try:
             self._fs.remove_folder(self.folder)
         except FileNotFoundError:
@@ -135,7 +135,7 @@ def try_sweep_readers(fs: FileSystem, path: Path) -> None:
 def _sweep(fs: FileSystem, folder: Path) -> bool:
     """Remove the folder of a reader if it is dead."""
     try:
-        lock = FileLock.try_acquire(fs, folder / _LOCK)
+        lock = FileLock.try_acquire(fs, folder / LOCK_NAME)
     except FileNotFoundError:
         return _sweep_unlocked(fs, folder)
     if lock is None:
@@ -143,8 +143,8 @@ def _sweep(fs: FileSystem, folder: Path) -> bool:
     try:
         # A reader that is being born and waits for the lock must see that its folder is gone.
         lock.file.pwrite([b"swept"], 0)
-        names = [name for name in fs.list_folder(folder) if name != _LOCK]
-        for name in [*names, _LOCK]:
+        names = [name for name in fs.list_folder(folder) if name != LOCK_NAME]
+        for name in [*names, LOCK_NAME]:
             fs.unlink(folder / name)
         fs.remove_folder(folder)
     finally:
@@ -156,7 +156,7 @@ def _sweep_unlocked(fs: FileSystem, folder: Path) -> bool:
     """A folder without a lock is one that is being made, or the rest of one that a crash left."""
     try:
         for name in fs.list_folder(folder):
-            if name == _LOCK:
+            if name == LOCK_NAME:
                 return False
             fs.unlink(folder / name)
         fs.remove_folder(folder)
@@ -180,7 +180,7 @@ def _make_folder(fs: FileSystem, folder: Path) -> bool:
 def _lock(fs: FileSystem, folder: Path) -> FileLock | None:
     """The lock of a new folder; None if somebody took it for a dead one and swept it away."""
     try:
-        file = fs.open(folder / _LOCK, create=True)
+        file = fs.open(folder / LOCK_NAME, create=True)
     except FileNotFoundError:
         return None
     if file.lock() and not file.size():

@@ -9,16 +9,21 @@ from tidemill.errors import Corrupt, NotAQueue
 from tidemill.files import advice, quarantine, settings
 from tidemill.files.filesystem import FileSystem, Surroundings
 from tidemill.files.folder import JOURNAL_NAME
+from tidemill.files.head import BYTES as HEAD_BYTES
+from tidemill.files.head import NAME as HEAD_NAME
+from tidemill.files.head import is_whole
 from tidemill.files.lock import NAME as LOCK_NAME
 from tidemill.files.lock import read_owner
-from tidemill.files.report import Findings
+from tidemill.files.pin import FOLDER as READERS_NAME
+from tidemill.files.pin import LOCK_NAME as READER_LOCK_NAME
+from tidemill.files.report import Findings, counted
 from tidemill.files.settings import FORMAT, Settings, read_settings
 
 _JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine)")
 _QUARANTINE_NAME = re.compile(r"\d{16}-\d{10}\.(record|json)")
 FOLDERS = {JOURNAL_NAME: _JOURNAL_NAME, quarantine.FOLDER: _QUARANTINE_NAME}
-_FILES = {settings.NAME, settings.DRAFT_NAME, LOCK_NAME, "head"}
-_OTHERS_FOLDERS = {"readers", "consumers"}
+_FILES = {settings.NAME, settings.DRAFT_NAME, LOCK_NAME, HEAD_NAME}
+_OTHERS_FOLDERS = {READERS_NAME, "consumers"}
 _OTHERS_MAY = 0o077
 _SEGMENTS_FREE_MIN = 2  # room that upkeep needs: it writes before it removes
 
@@ -56,6 +61,8 @@ class Survey:
                 found = set(self._fs.list_folder(self._path / name))
                 ours = {one for one in found if pattern.fullmatch(one)}
                 self._look_at_names(self._path / name, ours, found)
+        self._look_at_head()
+        self._look_at_readers()
         self._look_at_room()
 
     def _look_at_settings(self) -> None:
@@ -100,6 +107,41 @@ class Survey:
         if size and self.owner_pid is None and not epoch and not self.is_in_use:
             self._findings.note(
                 "lock", path, "the file does not say who owned the folder last; it is a hint only"
+            )
+
+    def _look_at_head(self) -> None:
+        if HEAD_NAME not in self.names or self.is_in_use:
+            return
+        file = self._fs.open(self._path / HEAD_NAME)
+        try:
+            data = file.pread(HEAD_BYTES, 0)
+        finally:
+            file.close()
+        if not is_whole(data):
+            self._findings.note(
+                "head",
+                self._path / HEAD_NAME,
+                "the head is damaged; it is derived, and the next owner writes it anew",
+            )
+
+    def _look_at_readers(self) -> None:
+        """Readers that are no more hold segments back until somebody sweeps them away."""
+        if READERS_NAME not in self.names or self._around is None:
+            return
+        readers = self._path / READERS_NAME
+        dead = []
+        for name in self._fs.list_folder(readers):
+            try:
+                if not self._around.is_locked(readers / name / READER_LOCK_NAME):
+                    dead.append(name)
+            except (FileNotFoundError, NotADirectoryError):
+                pass  # It comes or goes just now.
+        if dead:
+            self._findings.note(
+                "readers",
+                readers,
+                f"{counted(len(dead), 'reader')} died and left links behind, which keep disk",
+                f"{advice.doctor(self._path, '--repair')} or opening the queue sweeps them away",
             )
 
     def _look_at_names(self, folder: Path, ours: set[str], found: set[str]) -> None:

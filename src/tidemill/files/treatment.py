@@ -16,6 +16,7 @@ from tidemill.files.examination import Examination
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import JOURNAL_NAME
 from tidemill.files.lock import OwnerLock
+from tidemill.files.pin import sweep_readers
 from tidemill.files.priority_queue import PriorityQueue
 from tidemill.files.record import split_place
 from tidemill.files.report import OnProgress, Report, counted
@@ -68,6 +69,10 @@ class Treatment:
             self._fs.unlink(self._path / DRAFT_NAME)
             self._fs.sync_folder(self._path)
             self._done.append(f"removed {DRAFT_NAME}, which a process left behind")
+        # Opening would sweep as well, but without telling.
+        swept = sweep_readers(self._fs, self._path)
+        if swept:
+            self._done.append(f"swept {counted(len(swept), 'dead reader')} away")
         damaged = {split_place(damage.place)[0] for damage in before.damages}
         journal = self._path / JOURNAL_NAME
         for number in before.summaries_wrong:
