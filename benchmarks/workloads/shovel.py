@@ -136,7 +136,7 @@ def _copy(folder: Path, settings: Settings, sync: Sync, order: str) -> list[Resu
             1 / medians["tidemill"]["move"],
             "items/s",
             1 / medians["floor"]["move"],
-            f"floor: pread + xxh3 + pwrite{' + 2 fdatasync per 4 MiB' if sync == 'full' else ''}",
+            f"floor: pread + xxh3 + pwrite{' + 2 fdatasync per 8 MiB' if sync == 'full' else ''}",
             None if settings.quick else _COPY_TARGET,
             conditions=conditions,
         ),
