@@ -262,7 +262,7 @@ def test_the_doctor_verifies_repairs_and_deals_with_what_was_set_aside(spool: Sh
     spool.good("tidemill doctor spool/ --set-aside || test $? = 9")
     (aside,) = spool.good("tidemill quarantine list spool/ --json").json()["quarantined"]
     assert aside["rows"] == 10
-    assert aside["name"] in spool.good("tidemill doctor spool/ --quarantine").out
+    assert aside["name"] in spool.good("tidemill quarantine list spool/").out
     spool.good(f"tidemill quarantine save spool/ {aside['name']} --to rows.parquet")
     assert pq.read_metadata(spool.folder / "rows.parquet").num_rows == 10
     spool.refused(f"tidemill quarantine push-back spool/ {aside['name']}", 3, "invalid-input")
@@ -281,6 +281,21 @@ def test_a_locked_folder_is_reported_with_its_owner(spool: Shell) -> None:
         error = spool.refused("tidemill pop spool/", 5, "locked")
         assert error["pid"] == os.getpid()
         spool.refused("seq 3 | tidemill push spool/ --format lines", 5, "locked")
+
+
+def test_commands_that_only_look_work_beside_the_owner(spool: Shell) -> None:
+    with tm.PriorityQueue(spool.folder / "spool") as queue:
+        queue.pop(2)
+        queue.push([(100, {"n": 1, "city": "late"})])
+        assert spool.good("tidemill len spool/").out == "9\n"
+        assert spool.good("tidemill len spool/ --fork audit").out == "11\n"
+        assert keys(spool, "tidemill peek spool/ 2") == [2, 3]
+        assert keys(spool, "tidemill scan spool/ --keys 9:") == [9, 100]
+        assert spool.good("tidemill stats spool/ --json").json()["items"] == 9
+        assert "audit" in spool.good("tidemill fork list spool/").out
+        assert "All is well." in spool.good("tidemill doctor spool/").out
+        assert len(spool.good("tidemill journal spool/ --json").lines()) > 6
+        assert len(queue) == 9
 
 
 def test_upgrade_brings_an_old_folder_up_to_date(shell: Shell) -> None:

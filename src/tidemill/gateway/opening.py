@@ -41,9 +41,11 @@ def open_queue(options: argparse.Namespace) -> Iterator[tm.PriorityQueue]:
 
 @contextmanager
 def open_to_look(options: argparse.Namespace) -> Iterator[tm.PriorityQueue]:
-    """The same for a command that changes nothing."""
+    """The same for a command that changes nothing, and that works beside the owner."""
     check_is_queue(options.queue)
-    with tm.PriorityQueue(options.queue, on_corruption=options.on_corruption) as queue:
+    with tm.PriorityQueue(
+        options.queue, on_corruption=options.on_corruption, read_only=True
+    ) as queue:
         yield queue
 
 

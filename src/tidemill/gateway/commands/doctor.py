@@ -8,7 +8,6 @@ from collections.abc import Callable
 import tidemill as tm
 from tidemill.gateway.arguments import add_queue
 from tidemill.gateway.command import Command
-from tidemill.gateway.commands import quarantine
 from tidemill.gateway.console import Console
 from tidemill.gateway.opening import check_is_queue
 from tidemill.gateway.progress import Progress
@@ -21,9 +20,6 @@ Without an option it changes nothing, and works beside the owner of the folder. 
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    if options.quarantine:
-        quarantine.show(options, console)
-        return
     check_is_queue(options.queue)
     if options.repair or options.set_aside:
         with console.progress("repairing") as progress:
@@ -48,9 +44,6 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_queue(parser)
     parser.add_argument(
         "--repair", action="store_true", help="make again what is derived from the journal"
-    )
-    parser.add_argument(
-        "--quarantine", action="store_true", help="print what was set aside, and nothing else"
     )
     parser.add_argument(
         "--set-aside",

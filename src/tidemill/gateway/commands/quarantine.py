@@ -13,7 +13,7 @@ from tidemill.gateway.console import Console, table
 from tidemill.gateway.opening import check_is_queue
 
 
-def show(options: argparse.Namespace, console: Console) -> None:
+def _list(options: argparse.Namespace, console: Console) -> None:
     check_is_queue(options.queue)
     found = tm.doctor.quarantined(options.queue)
     rows = [
@@ -94,7 +94,7 @@ COMMAND = Command(
             summary="print the records that were set aside",
             examples=("tidemill quarantine list spool/",),
             arguments=add_queue,
-            run=show,
+            run=_list,
         ),
         Command(
             name="save",
