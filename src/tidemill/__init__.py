@@ -50,6 +50,7 @@ from tidemill.errors import (
     UnknownFormat,
 )
 from tidemill.files.bucket import Custom, Shift, Width
+from tidemill.files.consumer import Consumer
 from tidemill.files.fork import Fork
 from tidemill.files.priority_queue import PriorityQueue, Stats
 from tidemill.files.read import Read
@@ -63,6 +64,7 @@ __all__ = [
     "Bug",
     "CallerError",
     "Closed",
+    "Consumer",
     "Corrupt",
     "Custom",
     "DiskFull",

@@ -26,9 +26,11 @@ from tidemill.files.draft import PreparedFrame
 from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entry
 from tidemill.files.operation import Retire
+from tidemill.files.pointers import least_pointer
 from tidemill.files.run import Run, sort_order
 from tidemill.files.state import EVERYONE
-from tidemill.limits import CARRY_BYTES, CARRY_ROWS_MAX
+from tidemill.files.storage import storage_errors
+from tidemill.limits import CARRY_BYTES, CARRY_ROWS_MAX, INT64_MAX
 
 _FRAMES_PER_TURN = 16
 
@@ -42,17 +44,19 @@ def retire_dead(folder: Folder, numbers: list[int]) -> None:
 def carry(folder: Folder, number: int) -> None:
     """Rewrite the survivors of a sealed segment, then remove it."""
     while not _try_carry(folder, number):
-        pass  # A fork was made or removed meanwhile, so the survivors are others now.
+        pass  # A fork or consumer came or went meanwhile, so the survivors are others now.
 
 
 def _try_carry(folder: Folder, number: int) -> bool:
     with folder.guard:
         cursors = [folder.cursors[fork] for fork in sorted(folder.cursors)]
         cuts = [cursor.fork.cuts.copy() for cursor in cursors]
-    carrier = _Carrier(folder, cursors, cuts)
+    acked = _acked(folder)
+    carrier = _Carrier(folder, cursors, cuts, acked)
     frames = carrier.survivors(number)
     with folder.all_cursors() as present:
-        if present != cursors:
+        # Looked at again, for a consumer that began meanwhile: see `pointers`.
+        if present != cursors or _acked(folder) < acked:
             return False
         since = [
             (cursor.fork.id, cut)
@@ -83,6 +87,12 @@ def drop(folder: Folder, number: int) -> int:
     return dropped
 
 
+def _acked(folder: Folder) -> int:
+    """Up to which seq all consumers are done."""
+    with storage_errors("reading the consumers of", folder.path):
+        return least_pointer(folder.fs, folder.path)
+
+
 def _remove(folder: Folder, numbers: list[int]) -> None:
     folder.journal.remove(numbers)
     with folder.guard:
@@ -92,8 +102,15 @@ def _remove(folder: Folder, numbers: list[int]) -> None:
 class _Carrier:
     """Collects what forks still need of a segment."""
 
-    def __init__(self, folder: Folder, cursors: list[Cursor], cuts: list[Cuts]) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        cursors: list[Cursor],
+        cuts: list[Cuts],
+        acked: int = INT64_MAX,  # consumers need what has a greater seq
+    ) -> None:
         self._folder = folder
+        self._acked = acked
         self._cursors = cursors
         self._cuts = cuts  # of each, as they were at one moment
         self.audiences: dict[int, frozenset[int]] = {}
@@ -102,7 +119,7 @@ class _Carrier:
         """The frames to write, bucket by bucket so that memory holds the rows of one at a time."""
         with self._folder.guard:
             frames = self._folder.index.frames_of_segment(number)
-        needed = np.zeros(len(frames), np.bool_)
+        needed = frames.rows["seq_max"] > self._acked
         places = frames.places
         for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
             needed |= np.isin(places, cursor.live_frames(frames, cuts).places)
@@ -136,18 +153,22 @@ class _Carrier:
                 # Lets threads in that wait for the interpreter: this is the one that has time.
                 time.sleep(0)
             run, masks = self.masks(entry)
-            for audience, mask in self._by_audience(masks):
+            for audience, mask in self._by_audience(masks, run.seqs > self._acked):
                 parts.setdefault(audience, []).append((run, mask))
         prepared: list[PreparedFrame] = []
         for audience, rows in parts.items():
             prepared += self._encode(bucket, audience, rows)
         return prepared
 
-    def _by_audience(self, masks: list[NDArray[np.bool_]]) -> list[tuple[int, NDArray[np.bool_]]]:
-        """Rows grouped by who needs them: (audience, mask), without the rows that nobody does."""
+    def _by_audience(
+        self, masks: list[NDArray[np.bool_]], unread: NDArray[np.bool_]
+    ) -> list[tuple[int, NDArray[np.bool_]]]:
+        """Rows grouped by who needs them: (audience, mask), without the rows that nobody does. What
+        only consumers need has an audience of no fork.
+        """
         everyone = np.logical_and.reduce(masks)
         found = [(EVERYONE, everyone)] if everyone.any() else []
-        some = np.logical_or.reduce(masks) & ~everyone
+        some = (np.logical_or.reduce(masks) | unread) & ~everyone
         while some.any():
             row = int(some.argmax())
             members = [bool(mask[row]) for mask in masks]

@@ -45,6 +45,8 @@ from tidemill.files.operation import (
 )
 from tidemill.files.pin import FOLDER as READERS_NAME
 from tidemill.files.pin import try_sweep_readers
+from tidemill.files.pointers import FOLDER as CONSUMERS_NAME
+from tidemill.files.pointers import take_back_pointers
 from tidemill.files.preparation import Preparation
 from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
 from tidemill.files.recovery import Recovered, Recovery
@@ -92,6 +94,7 @@ class Folder(View):
         self.options = options
         self.buckets_open_max = options.buckets_open_max
         self.tolerates_damage = options.on_corruption == "continue"
+        self.syncs_takes = options.syncs_takes
         # What can be refused without looking at the folder is refused before anything is made.
         choose(None, options.bucket)
         SchemaVersions([self._given_schema()])
@@ -188,7 +191,7 @@ class Folder(View):
             except PermissionError as error:
                 logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
         ours = {"settings.json", "settings.json.new", LOCK_NAME, JOURNAL_NAME, QUARANTINE_NAME}
-        ours |= {HEAD_NAME, READERS_NAME}
+        ours |= {HEAD_NAME, READERS_NAME, CONSUMERS_NAME}
         if not missing and names and "settings.json" not in names and names - ours:
             strange = sorted(names - ours)[0]
             raise NotAQueue(
@@ -259,6 +262,7 @@ class Folder(View):
         self.segments = self.journal.segments
         self.reader = FrameReader(self.segments, self.settings.versions, own_from=self.journal.end)
         self.index = Index(self.segments, self.state)
+        take_back_pointers(self.fs, self.path, self.state.arrived)
         try_sweep_readers(self.fs, self.path)
 
     def _recover(self, *, is_new: bool) -> Recovered | None:

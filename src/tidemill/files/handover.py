@@ -35,6 +35,7 @@ from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entries
 from tidemill.files.operation import Retire
 from tidemill.files.origin import Origin
+from tidemill.files.pointers import least_pointer, read_pointers
 from tidemill.files.queue_core import QueueCore
 from tidemill.files.record import make_place
 from tidemill.files.segment import Segment
@@ -93,10 +94,16 @@ def _fits(source: QueueCore, cursor: Cursor, target: QueueCore, least_bytes: int
         has_items = cursor.fork.live > 0
     with theirs.guard:
         is_empty = not any(fork.live for fork in theirs.state.forks.values())
+    # What consumers have yet to read stays where it is.
+    with storage_errors("reading the consumers of", ours.path):
+        is_read = not read_pointers(ours.fs, ours.path)
+    with storage_errors("reading the consumers of", theirs.path):
+        is_read &= least_pointer(theirs.fs, theirs.path) >= theirs.state.arrived
     return (
         has_one_end
         and has_items
         and is_empty
+        and is_read
         and used_bytes >= least_bytes
         and _same_disk(ours, theirs)
         and _same_bucket(ours, theirs)

@@ -83,6 +83,12 @@ class Index:
             return INT64_MAX, INT64_MIN, INT64_MAX
         return int(rows["key_min"].min()), int(rows["key_max"].max()), int(rows["seq_min"].min())
 
+    def last_seq(self, number: int) -> int:
+        """The greatest seq of a segment; 0 if it has no frames."""
+        segment = self._segments[number]
+        rows = segment.entries if segment.directory is None else segment.directory
+        return int(rows["seq_max"].max()) if len(rows) else 0
+
     def hold(self, bucket: int, segment: int) -> None:
         """Note that a segment has frames of a bucket."""
         holders = self._holders.get(bucket)

@@ -28,6 +28,7 @@ class FileLock:
 
     def __init__(self, file: File) -> None:
         self.file = file
+        self._is_held = True
         _held.add(self)
 
     @classmethod
@@ -40,7 +41,11 @@ class FileLock:
         return None
 
     def release(self) -> None:
+        """Close the file; a second time does no harm, whatever else has its number by then."""
         _held.discard(self)
+        if not self._is_held:
+            return
+        self._is_held = False
         try:
             self.file.close()
         except OSError as error:

@@ -22,6 +22,8 @@ from tidemill.errors import Closed, Corrupt, TidemillError
 from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
 from tidemill.files.pin import try_sweep_readers
+from tidemill.files.pointers import least_pointer
+from tidemill.files.storage import storage_errors
 from tidemill.limits import CUTS_PER_FORK_MAX, TINY_FRAME_BYTES, TINY_FRAMES_MIN
 
 logger = logging.getLogger(__name__)
@@ -99,6 +101,12 @@ class Maintenance:
         ):
             if is_drained:
                 self._drained_at[fork] = journal.active.number
+            self._due()
+
+    def after_ack(self, items: int) -> None:
+        """Called after a consumer has moved on; what only it held back can go."""
+        self._rows_until_due -= items
+        if len(self._folder.journal.segments) > 1 and self._rows_until_due <= 0:
             self._due()
 
     def after_remove(self, fork: int) -> None:
@@ -201,8 +209,11 @@ class Maintenance:
         return True
 
     def _retire_dead(self) -> list[SegmentFacts]:
-        """Remove the segments that no fork needs; returns what is known of the others."""
+        """Remove the segments that neither a fork nor a consumer needs; returns what is known of
+        the others.
+        """
         folder = self._folder
+        acked = self._acked()
         dead: list[int] = []
         alive: list[SegmentFacts] = []
         for number, segment in list(folder.journal.segments.items())[:-1]:
@@ -213,6 +224,8 @@ class Maintenance:
                     int(cursor.live_frames(frames).rows["rows"].sum())
                     for cursor in folder.cursors.values()
                 )
+            unread = frames.rows["seq_max"] > acked
+            most = max(most, int(frames.rows["rows"][unread].sum()))
             if not most:
                 dead.append(number)
                 continue
@@ -220,16 +233,28 @@ class Maintenance:
             items = int(frames.rows["rows"].sum())
             alive.append(SegmentFacts(number, segment.end, len(frames), buckets, items, most))
         if dead:
+            # Looked at again, for a consumer that began meanwhile: see `pointers`.
+            acked = self._acked()
+            with folder.guard:
+                dead = [number for number in dead if folder.index.last_seq(number) <= acked]
+        if dead:
             retire_dead(folder, dead)
         return alive
 
+    def _acked(self) -> int:
+        """Up to which seq all consumers are done."""
+        with storage_errors("reading the consumers of", self._folder.path):
+            return least_pointer(self._folder.fs, self._folder.path)
+
     def _choose(self, facts: list[SegmentFacts], *, cuts_matter: bool = True) -> list[int]:
         folder = self._folder
+        acked = self._acked()
         with folder.guard:
             forks = list(folder.state.forks.values())
+            unread = max(folder.state.arrived - acked, 0)
             items = sum(one.items for one in facts)
             item_bytes = sum(one.data_bytes for one in facts) / items if items else 0.0
-            live_bytes = int(item_bytes * sum(fork.live for fork in forks))
+            live_bytes = int(item_bytes * (unread + sum(fork.live for fork in forks)))
             total_bytes = folder.journal.bytes
             cuts = [len(fork.cuts) for fork in forks]
             # Every segment opens with the cuts of all forks, twice; they should not fill it.

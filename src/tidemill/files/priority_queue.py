@@ -12,15 +12,18 @@ import pyarrow as pa
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import InvalidInput
 from tidemill.files.bucket import BucketFunction
+from tidemill.files.consumer import Consumer, Start
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder import CorruptionMode, Folder, FolderOptions, SyncMode
 from tidemill.files.follower import Follower
 from tidemill.files.maintenance import Maintenance
+from tidemill.files.pointers import read_pointers
 from tidemill.files.pushes import push_operation, push_receipt
 from tidemill.files.queue_core import QueueCore, ReaderCore, WhenFull
 from tidemill.files.receipt import Receipt
 from tidemill.files.state import ROOT
+from tidemill.files.storage import storage_errors
 from tidemill.limits import (
     BUCKETS_OPEN_MAX,
     BYTES_MAX_LEAST,
@@ -171,6 +174,38 @@ class PriorityQueue(ConsumingEnd):
         with view.guard:
             return [fork.name for fork in view.state.forks.values() if fork.id != ROOT]
 
+    def consumer(self, name: str, *, start: Start = "latest") -> Consumer:
+        """A reader of every item that is pushed, in the order of arrival, whose pointer lasts.
+
+        A new one begins behind the last item there is, with "earliest" at the first one that is
+        still on disk, or at a given arrival number. A queue that is open to be read only can have
+        consumers as well.
+
+        >>> import tempfile, tidemill as tm
+        >>> folder = tempfile.mkdtemp()
+        >>> with tm.PriorityQueue(folder) as queue:
+        ...     with tm.PriorityQueue(folder, read_only=True) as reader:
+        ...         billing = reader.consumer("billing")
+        ...         receipt = queue.push([(2, b"b")])
+        ...         billing.read().rows()
+        [(2, b'b')]
+        """
+        return Consumer(self._core, name, start)
+
+    def consumers(self) -> dict[str, int]:
+        """The pointers of all consumers, by name.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...     billing = queue.consumer("billing")
+        ...     queue.consumers()
+        {'billing': 0}
+        """
+        self._check()
+        view = self._core.view
+        with storage_errors("reading the consumers of", view.path):
+            return read_pointers(view.fs, view.path)
+
     def sync(self) -> None:
         """Make everything pushed and popped so far last, whatever the sync mode.
 
@@ -213,6 +248,8 @@ class PriorityQueue(ConsumingEnd):
         >>> queue.close()
         """
         if os.getpid() == self._core.view.pid:
+            for one in list(self._core.view.attached):
+                one.close()
             self._core.close()
 
     def __enter__(self) -> PriorityQueue:

@@ -57,6 +57,10 @@ class QueueCore:
         self.maintenance.stop()
         self.folder.close()
 
+    def after_ack(self, items: int) -> None:
+        """Called after a consumer has moved on, or is gone."""
+        self.maintenance.after_ack(items)
+
     def make_room(self, data_bytes: int) -> None:
         """Free disk, or refuse, so that the folder stays below `bytes_max` with so much more."""
         bytes_max = self._bytes_max
@@ -178,6 +182,9 @@ class ReaderCore(QueueCore):
             raise Corrupt(damage.reason, path=damage.path, offset=damage.offset) from damage
         logger.error("%s; read past it", damage)
         self._follower.set_aside(damage.entry.place, damage.entry.rows)
+
+    def after_ack(self, items: int) -> None:
+        pass  # The owner looks at the pointers when it is time for upkeep.
 
     def close(self) -> None:
         self._follower.close()

@@ -44,7 +44,7 @@ class Snapshot:
             segments = {number: view.segments[number] for number in view.index.segments()}
             self.buckets = view.index.buckets(*bucket_bounds(view, low, high))
             self._set_aside = view.state.quarantined
-            self._active, self._last_offset = _last_frame(view)
+            self._active, self._last_offset = last_frame(view)
             self._hold = view.holds.hold(list(segments.values()))
         self._segments = segments
         self._reader = FrameReader(segments, view.settings.versions, own_from=view.reader.own_from)
@@ -140,7 +140,7 @@ class Scan:
         return runs
 
 
-def _last_frame(view: View) -> tuple[int, int]:
+def last_frame(view: View) -> tuple[int, int]:
     """(active segment, offset of the last frame that was applied to it). Called under the guard."""
     number, active = max(view.segments.items())
     offsets = active.entries["offset"]

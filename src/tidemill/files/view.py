@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -25,6 +27,12 @@ from tidemill.files.state import State
 from tidemill.limits import BUCKETS_OPEN_MAX
 
 
+class Attached(Protocol):
+    """What ends with the handle it was made from."""
+
+    def close(self) -> None: ...
+
+
 class View:
     """An open folder, as far as reading it goes."""
 
@@ -35,6 +43,7 @@ class View:
     reader: FrameReader
     segments: dict[int, Segment]
     holds: Holds
+    syncs_takes: bool  # whether what is consumed is synced
     tolerates_damage: bool  # whether damaged frames are passed over
     wait_s_max = threading.TIMEOUT_MAX  # for how long to sleep at most, until news is looked for
 
@@ -50,6 +59,7 @@ class View:
         # Called under the guard when something was written or the folder is closed, by whichever
         # thread did it: those who cannot sleep on a condition hear of it here.
         self.watchers: list[Callable[[], None]] = []
+        self.attached: weakref.WeakSet[Attached] = weakref.WeakSet()
         self.cursors: dict[int, Cursor] = {}
         self.buckets_open_max = BUCKETS_OPEN_MAX
 

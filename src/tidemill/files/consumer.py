@@ -1,0 +1,214 @@
+"""A consumer: reads every item that is pushed, in the order of arrival, and says how far it is."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Literal
+
+from tidemill.batch import Batch
+from tidemill.errors import Closed, InvalidInput, Locked
+from tidemill.files.arrivals import Arrived, read_arrivals
+from tidemill.files.lock import FileLock
+from tidemill.files.pointers import (
+    NOT_BEGUN,
+    move,
+    open_pointer,
+    read_slot,
+    remove_pointer,
+)
+from tidemill.files.queue_core import QueueCore
+from tidemill.files.storage import storage_errors
+from tidemill.names import check_name
+
+Start = Literal["latest", "earliest"] | int
+
+
+class Consumer:
+    """Reads items by arrival number, whatever the queue and its forks have popped.
+
+    Made by `PriorityQueue.consumer()`, also of a queue that is open to be read only. Items wait on
+    disk until every consumer has acked them. One handle at a time uses a consumer.
+
+    >>> import tempfile, tidemill as tm
+    >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
+    >>> billing = queue.consumer("billing")
+    >>> receipt = queue.push([(3, b"c")]), queue.push([(1, b"a")]), queue.pop(2)
+    >>> batch = billing.read(10)
+    >>> batch.rows(), billing.pointer
+    ([(3, b'c'), (1, b'a')], 0)
+    >>> billing.ack(batch.last.seq)
+    >>> len(billing.read(10)), billing.pointer
+    (0, 2)
+    >>> queue.close()
+    """
+
+    def __init__(self, core: QueueCore, name: str, start: Start = "latest") -> None:
+        check_name(name, what="consumer")
+        _check_start(start)
+        self._core = core
+        self._name = name
+        self._mutex = threading.Lock()
+        self._is_closed = False
+        core.view.check_open()
+        view = core.view
+        with storage_errors("opening a consumer of", view.path):
+            lock = open_pointer(view.fs, view.path, name)
+            if lock is None:
+                raise Locked(
+                    f"consumer {name!r} of {view.path} is used by another handle; close it there, "
+                    "or wait until its process has ended"
+                )
+            self._lock: FileLock = lock
+            try:
+                self._pointer = self._begin(start)
+            except BaseException:
+                lock.release()
+                raise
+        self._ahead = Arrived(Batch.empty(view.payload_schema), self._pointer)
+        view.attached.add(self)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def pointer(self) -> int:
+        """The arrival number up to which everything is done."""
+        return self._pointer
+
+    def read(self, rows_max: int = 1_000) -> Batch:
+        """The next items behind the pointer, in the order of arrival; the same ones again until
+        they are acked.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...     audit = queue.consumer("audit")
+        ...     receipt = queue.push([(2, b"b"), (1, b"a")])
+        ...     audit.read(1).rows(), audit.read().seqs.to_pylist()
+        ([(1, b'a')], [1, 2])
+        """
+        if not isinstance(rows_max, int) or isinstance(rows_max, bool) or rows_max < 1:
+            raise InvalidInput(f"rows_max is a whole number from 1 on, not {rows_max!r}")
+        view = self._core.view
+        with self._mutex:
+            self._check()
+            arrived = view.state.arrived
+            if self._ahead.until > arrived:
+                # The owner took back what it had written.
+                self._pointer = min(self._pointer, arrived)
+                self._ahead = Arrived(Batch.empty(view.payload_schema), self._pointer)
+            ahead = self._ahead.after(self._pointer)
+            if len(ahead.batch) < rows_max and ahead.until < arrived:
+                wanted = rows_max - len(ahead.batch)
+                more = read_arrivals(view, ahead.until, wanted, self._core.handle_damage)
+                ahead = Arrived(_joined(ahead.batch, more.batch), more.until)
+            self._ahead = ahead
+            return ahead.batch.slice(0, min(rows_max, len(ahead.batch)))
+
+    def ack(self, seq: int) -> None:
+        """Everything up to `seq` is done; a number below the pointer changes nothing.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...     audit = queue.consumer("audit")
+        ...     receipt = queue.push([b"a", b"b"])
+        ...     audit.ack(receipt.first)
+        ...     audit.read().seqs.to_pylist()
+        [2]
+        """
+        if not isinstance(seq, int) or isinstance(seq, bool):
+            raise InvalidInput(f"an arrival number is a whole number, not {seq!r}")
+        view = self._core.view
+        with self._mutex:
+            self._check()
+            if seq > view.state.arrived:
+                raise InvalidInput(
+                    f"no item has arrived with the number {seq}; the last is {view.state.arrived}"
+                )
+            if seq <= self._pointer:
+                return
+            with storage_errors("moving a consumer of", view.path):
+                move(self._lock.file, seq, sync=view.syncs_takes)
+            moved, self._pointer = seq - self._pointer, seq
+        self._core.after_ack(moved)
+
+    def remove(self) -> None:
+        """End the consumer for good; what only it held back is given back to the disk.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...     queue.consumer("audit").remove()
+        ...     queue.consumers()
+        {}
+        """
+        view = self._core.view
+        with self._mutex:
+            self._check()
+            self._is_closed = True
+            with storage_errors("removing a consumer of", view.path):
+                remove_pointer(view.fs, view.path, self._name, self._lock)
+        self._core.after_ack(view.state.arrived - self._pointer)
+
+    def close(self) -> None:
+        """Let another handle use the consumer; its pointer stays.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...     queue.consumer("audit").close()
+        ...     queue.consumers()
+        {'audit': 0}
+        """
+        with self._mutex:
+            self._is_closed = True
+            self._lock.release()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_lock"):
+            self._lock.release()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed else ""
+        return f"<Consumer {self._name!r} of {str(self._core.view.path)!r}{state}>"
+
+    def _begin(self, start: Start) -> int:
+        """Where the consumer stands; a new one writes down where it begins."""
+        slot = read_slot(self._lock.file)
+        if slot is not None and slot.pointer != NOT_BEGUN:
+            return slot.pointer
+        # Only now, when the file holds back everything: what comes from here on stays.
+        self._core.view.check_open()
+        arrived = self._core.view.state.arrived
+        pointer = 0 if slot is None or start == "earliest" else arrived
+        if isinstance(start, int) and slot is not None:
+            pointer = min(start - 1, arrived)
+        move(self._lock.file, pointer, sync=True)
+        return pointer
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise Closed(f"consumer {self._name!r} was closed or removed; ask for it again")
+        self._core.view.check_open()
+
+
+def _joined(first: Batch, second: Batch) -> Batch:
+    return Batch.concat([batch for batch in (first, second) if len(batch)] or [second])
+
+
+def _check_start(start: object) -> None:
+    is_number = isinstance(start, int) and not isinstance(start, bool) and start >= 1
+    if start not in ("latest", "earliest") and not is_number:
+        raise InvalidInput(
+            f"start is 'latest', 'earliest' or the first arrival number to read, not {start!r}"
+        )

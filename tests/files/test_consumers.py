@@ -1,0 +1,314 @@
+"""Consumers read every item in the order of arrival, and hold back what they have yet to read."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tidemill.files import carry, pointers
+from tidemill.files.filesystem import LocalFileSystem
+
+SEGMENT = 32 * 1024
+
+
+def owner_at(path: Path, **options: object) -> tm.PriorityQueue:
+    given = {"segment_bytes": SEGMENT, "maintain_in_background": False, "sync": "none", **options}
+    return tm.PriorityQueue(path, **given)  # type: ignore[arg-type]
+
+
+def reader_at(path: Path) -> tm.PriorityQueue:
+    return tm.PriorityQueue(path, read_only=True)
+
+
+def segments_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path / "journal").glob("*.segment"))
+
+
+def read_all(consumer: tm.Consumer, rows_max: int = 37) -> list[tuple[int, int]]:
+    """(seq, key) of all that is behind the pointer, acked along the way."""
+    found: list[tuple[int, int]] = []
+    while len(batch := consumer.read(rows_max)):
+        assert len(batch) <= rows_max
+        found += zip(batch.seqs.to_pylist(), batch.keys.to_pylist(), strict=True)
+        assert batch.last is not None
+        consumer.ack(batch.last.seq)
+    return found
+
+
+def test_items_come_in_the_order_of_arrival_whatever_was_popped(tmp_path: Path) -> None:
+    dice = random.Random(4)
+    with owner_at(tmp_path, bucket=tm.Width(10)) as queue:
+        audit = queue.fork("audit")
+        consumer = queue.consumer("billing")
+        pushed: list[tuple[int, int]] = []
+        for _ in range(300):
+            keys = [dice.randint(0, 60) for _ in range(dice.choice([1, 2, 9]))]
+            receipt = queue.push([(key, bytes(300)) for key in keys])
+            # Numbers are given in the order of keys within each bucket, and buckets ascend.
+            pushed += zip(range(receipt.first, receipt.last + 1), sorted(keys), strict=True)
+            queue.pop(dice.choice([0, 3, 6]))
+            audit.pop(dice.choice([0, 1]))
+        queue.delete(0, 20)
+        assert queue.stats().segments > 3
+        assert read_all(consumer) == pushed
+        assert consumer.pointer == pushed[-1][0]
+        queue.push([(5, b"more")])
+        assert consumer.read().rows() == [(5, b"more")]
+
+
+def test_segments_wait_for_consumers_and_go_when_they_have_acked(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        consumer = queue.consumer("slow")
+        for number in range(500):
+            queue.push([(number % 7, b"%d" % number + bytes(400))])
+            queue.pop()
+        held = segments_bytes(tmp_path)
+        assert held > 6 * SEGMENT
+        assert len(queue) == 0
+        assert [key for _, key in read_all(consumer, 100)] == [n % 7 for n in range(500)]
+        assert segments_bytes(tmp_path) <= 2 * SEGMENT
+
+
+def test_removing_a_consumer_gives_disk_back(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        consumer = queue.consumer("idle")
+        for number in range(500):
+            queue.push([(number, bytes(400))])
+            queue.pop()
+        assert segments_bytes(tmp_path) > 6 * SEGMENT
+        consumer.remove()
+        assert queue.consumers() == {}
+        assert segments_bytes(tmp_path) <= 2 * SEGMENT
+        with pytest.raises(tm.Closed):
+            consumer.read()
+
+
+def test_what_only_a_consumer_needs_is_carried_and_no_fork_sees_it(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        queue.push([(1_000 + number, b"stays") for number in range(5)])
+        consumer = queue.consumer("late")
+        receipt = queue.push([(number, b"popped") for number in range(10)])
+        assert len(queue.pop(10)) == 10
+        for _ in range(100):
+            queue.push([(1, bytes(400))])
+            queue.pop()
+        carry.carry(queue._core.folder, 1)
+        assert 1 not in queue._core.folder.journal.segments
+        assert frozenset() in queue._core.folder.state.audiences.values()
+        assert queue.peek(-1).keys.to_pylist() == list(range(1_000, 1_005))
+        assert queue.scan().read_all()["key"].to_pylist() == list(range(1_000, 1_005))
+        batch = consumer.read(10)
+        assert batch.seqs.to_pylist() == list(range(receipt.first, receipt.last + 1))
+        assert batch.values.to_pylist() == [b"popped"] * 10
+        assert len(read_all(consumer)) == 110
+    with owner_at(tmp_path) as queue:
+        assert queue.pop(-1).keys.to_pylist() == list(range(1_000, 1_005))
+
+
+def test_a_pointer_lasts_and_moves_forward_only(tmp_path: Path) -> None:
+    with owner_at(tmp_path, sync="full") as queue:
+        with queue.consumer("billing") as consumer:
+            queue.push([(1, b"a"), (2, b"b"), (3, b"c")])
+            consumer.ack(2)
+            consumer.ack(1)
+            consumer.ack(-5)
+            assert consumer.pointer == 2
+            for wrong in (4, True, "2", None):
+                with pytest.raises(tm.InvalidInput):
+                    consumer.ack(wrong)  # type: ignore[arg-type]
+            for many in (0, -1, 1.5):
+                with pytest.raises(tm.InvalidInput):
+                    consumer.read(many)  # type: ignore[arg-type]
+        with pytest.raises(tm.Closed):
+            consumer.ack(3)
+    with owner_at(tmp_path) as queue:
+        assert queue.consumers() == {"billing": 2}
+        with queue.consumer("billing", start="earliest") as consumer:
+            assert consumer.read().rows() == [(3, b"c")]
+
+
+@pytest.mark.parametrize(("start", "first"), [("latest", 4), ("earliest", 1), (2, 2), (99, 4)])
+def test_a_new_consumer_begins_where_it_is_told(tmp_path: Path, start: object, first: int) -> None:
+    with owner_at(tmp_path) as queue:
+        queue.push([(1, b""), (2, b""), (3, b"")])
+        consumer = queue.consumer("new", start=start)  # type: ignore[arg-type]
+        queue.push([(0, b"")])
+        assert consumer.read().seqs.to_pylist() == list(range(first, 5))
+
+
+@pytest.mark.parametrize("start", [0, -1, True, "yesterday", None, 1.0])
+def test_a_beginning_that_makes_no_sense_leaves_no_trace(tmp_path: Path, start: object) -> None:
+    with owner_at(tmp_path) as queue:
+        with pytest.raises(tm.InvalidInput):
+            queue.consumer("new", start=start)  # type: ignore[arg-type]
+        for name in ("", "../up", ".hidden", "a/b", 5):
+            with pytest.raises(tm.InvalidName):
+                queue.consumer(name)  # type: ignore[arg-type]
+        assert queue.consumers() == {}
+        assert not (tmp_path / "consumers").exists()
+
+
+def test_one_handle_at_a_time_uses_a_consumer(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue, reader_at(tmp_path) as reader:
+        consumer = queue.consumer("billing")
+        with pytest.raises(tm.Locked, match="billing"):
+            reader.consumer("billing")
+        consumer.close()
+        reader.consumer("billing").close()
+        assert reader.consumers() == {"billing": 0}
+
+
+def test_a_reader_process_moves_a_pointer_and_the_owner_gives_disk_back(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        queue.consumer("billing").close()
+        for number in range(400):
+            queue.push([(number % 5, b"%d" % number + bytes(400))])
+            queue.pop()
+        assert segments_bytes(tmp_path) > 6 * SEGMENT
+        pid = os.fork()
+        if not pid:
+            reader = reader_at(tmp_path)
+            consumer = reader.consumer("billing")
+            found = read_all(consumer)
+            os._exit(0 if [seq for seq, _ in found] == list(range(1, 401)) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert queue.consumers() == {"billing": 400}
+        queue._core.maintenance.run_round()
+        assert segments_bytes(tmp_path) <= 2 * SEGMENT
+        # The process is gone, and with it its lock.
+        assert queue.consumer("billing").pointer == 400
+
+
+def test_a_consumer_raises_in_the_child_of_a_fork(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        consumer = queue.consumer("billing")
+        queue.push([(1, b"a")])
+        pid = os.fork()
+        if not pid:
+            for use in (consumer.read, lambda: consumer.ack(1), consumer.remove, queue.consumers):
+                try:
+                    use()
+                    os._exit(1)
+                except tm.Closed:
+                    pass
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        consumer.ack(1)
+        assert queue.consumers() == {"billing": 1}
+
+
+def test_a_pointer_behind_the_end_goes_back_with_it(tmp_path: Path) -> None:
+    """Without syncs, a power cut may take items that a consumer had acked."""
+    with owner_at(tmp_path) as queue:
+        consumer = queue.consumer("billing")
+        queue.push([(1, b"kept")])
+        queue.sync()
+        end = queue._core.folder.journal.active.end
+        queue.push([(2, b"lost"), (3, b"lost")])
+        consumer.ack(3)
+    with open(tmp_path / "journal" / f"{1:016d}.segment", "r+b") as file:
+        file.truncate(end)
+    (tmp_path / "journal" / f"{1:016d}.spine").unlink()
+    with reader_at(tmp_path) as reader, reader.consumer("billing") as consumer:
+        assert len(consumer.read()) == 0
+    with owner_at(tmp_path) as queue:
+        assert queue.consumers() == {"billing": 1}
+        queue.push([(4, b"new"), (5, b"new")])
+        with queue.consumer("billing") as consumer:
+            assert consumer.read().rows() == [(4, b"new"), (5, b"new")]
+
+
+@pytest.mark.parametrize("damage", ["scribbled", "cut off"])
+def test_a_pointer_that_cannot_be_read_holds_back_everything(tmp_path: Path, damage: str) -> None:
+    with owner_at(tmp_path) as queue:
+        with queue.consumer("billing") as consumer:
+            queue.push([(1, b"a"), (2, b"b")])
+            consumer.ack(2)
+        data = b"x" * 64 if damage == "scribbled" else b"TMCP"
+        (tmp_path / "consumers" / "billing").write_bytes(data)
+        assert queue.consumers() == {"billing": 0}
+        with queue.consumer("billing") as consumer:
+            assert consumer.read().rows() == [(1, b"a"), (2, b"b")]
+            consumer.ack(1)
+        assert queue.consumers() == {"billing": 1}
+
+
+def test_a_torn_pointer_leaves_the_one_before(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        path = tmp_path / "consumers" / "billing"
+        with queue.consumer("billing") as consumer:
+            queue.push([(key, b"") for key in range(9)])
+            for seq in range(1, 10):
+                before = path.read_bytes()
+                consumer.ack(seq)
+                after = path.read_bytes()
+                for length in range(1, 32):
+                    start = (seq + 1) % 2 * 32
+                    torn = bytearray(before.ljust(64, b"\0"))
+                    torn[start : start + length] = after[start : start + length]
+                    path.write_bytes(torn)
+                    assert queue.consumers()["billing"] in (seq - 1, seq)
+                path.write_bytes(after)
+
+
+def test_a_consumer_that_begins_while_disk_is_given_back_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins between the owner's look at the pointers and the end of a segment."""
+    with owner_at(tmp_path) as queue:
+        for number in range(100):
+            queue.push([(number, bytes(400))])
+        queue.pop(60)
+        folder = queue._core.folder
+        first = int(folder.index.frames_of_segment(2).rows["seq_min"].min())
+        assert first < 61
+        begun: list[tm.Consumer] = []
+        look = pointers.read_pointers
+
+        def read(fs: LocalFileSystem, path: Path) -> dict[str, int]:
+            found = look(fs, path)
+            if not begun:
+                begun.append(queue.consumer("new", start=10))
+            return found
+
+        monkeypatch.setattr(pointers, "read_pointers", read)
+        carry.carry(folder, 2)
+        # What was gone before it began is gone, and nothing else.
+        assert [seq for seq, _ in read_all(begun[0])] == list(range(first, 101))
+
+
+def test_shovels_leave_consumers_what_they_have_yet_to_read(tmp_path: Path) -> None:
+    with owner_at(tmp_path / "from") as source, owner_at(tmp_path / "to") as target:
+        here, there = source.consumer("here"), target.consumer("there")
+        for number in range(200):
+            source.push([(number, bytes(400))])
+        target.push([(1, b"old")])
+        target.clear()
+        assert source.shovel(target) == 200
+        assert len(read_all(here)) == 200
+        assert [key for _, key in read_all(there)] == [1, *range(200)]
+
+
+def test_a_consumer_follows_pushes_of_many_threads(tmp_path: Path) -> None:
+    with owner_at(tmp_path, maintain_in_background=True) as queue, reader_at(tmp_path) as reader:
+        consumer = reader.consumer("billing")
+
+        def push(thread: int) -> None:
+            for number in range(150):
+                queue.push([(number, b"%d %d" % (thread, number) + bytes(300))])
+                queue.pop()
+
+        threads = [threading.Thread(target=push, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        found: list[tuple[int, int]] = []
+        while any(thread.is_alive() for thread in threads):
+            found += read_all(consumer)
+        found += read_all(consumer)
+        assert [seq for seq, _ in found] == list(range(1, 451))
+        consumer.close()
