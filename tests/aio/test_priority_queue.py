@@ -15,6 +15,7 @@ from tests.aio.event_loop import in_event_loop, threads_of_ours
 TWINS = [
     (tm.PriorityQueue, tm.aio.PriorityQueue),
     (tm.Fork, tm.aio.Fork),
+    (tm.Consumer, tm.aio.Consumer),
     (tm.Read, tm.aio.Read),
 ]
 

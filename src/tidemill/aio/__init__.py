@@ -10,8 +10,9 @@
 [(1, b'a'), (3, b'c')]
 """
 
+from tidemill.aio.consumer import Consumer
 from tidemill.aio.fork import Fork
 from tidemill.aio.priority_queue import PriorityQueue
 from tidemill.aio.read import Read
 
-__all__ = ["Fork", "PriorityQueue", "Read"]
+__all__ = ["Consumer", "Fork", "PriorityQueue", "Read"]

@@ -10,12 +10,14 @@ from types import TracebackType
 import pyarrow as pa
 
 from tidemill.aio.cancellation import see_through, settle
+from tidemill.aio.consumer import Consumer
 from tidemill.aio.consuming_end import ConsumingEnd, Surroundings
 from tidemill.aio.threads import Threads
 from tidemill.clock import Clock
 from tidemill.errors import Closed
 from tidemill.files import priority_queue as files
 from tidemill.files.bucket import BucketFunction
+from tidemill.files.consumer import Start
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import CorruptionMode, SyncMode
 from tidemill.files.priority_queue import Stats
@@ -158,6 +160,34 @@ class PriorityQueue(ConsumingEnd):
         >>> asyncio.run(main())
         """
         await self._around.run(self._queue.sync)
+
+    async def consumer(self, name: str, *, start: Start = "latest") -> Consumer:
+        """A reader of every item that is pushed, in the order of arrival, whose pointer lasts.
+
+        >>> import asyncio, tempfile, tidemill as tm
+        >>> async def main():
+        ...     async with tm.aio.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...         async with await queue.consumer("billing") as billing:
+        ...             await queue.push([(2, b"b"), (1, b"a")])
+        ...             return (await billing.read(1)).rows()
+        >>> asyncio.run(main())
+        [(1, b'a')]
+        """
+        around = self._around
+        queue = self._queue
+        return Consumer(await around.run(lambda: queue.consumer(name, start=start)), around)
+
+    async def consumers(self) -> dict[str, int]:
+        """The pointers of all consumers, by name.
+
+        >>> import asyncio, tempfile, tidemill as tm
+        >>> async def main():
+        ...     async with tm.aio.PriorityQueue(tempfile.mkdtemp()) as queue:
+        ...         return await queue.consumers()
+        >>> asyncio.run(main())
+        {}
+        """
+        return await self._around.run(self._queue.consumers)
 
     async def stats(self) -> Stats:
         """A look at the queue.
