@@ -75,6 +75,10 @@ def open_queue(
     )
 
 
+def open_reader(fs: FileSystem) -> PriorityQueue:
+    return PriorityQueue(ROOT, bucket=BUCKET, read_only=True, file_system=fs, clock=StillClock())
+
+
 def end_of(queue: PriorityQueue, fork: str) -> ConsumingEnd:
     return queue if fork == MAIN else queue.fork(fork)
 
@@ -276,6 +280,32 @@ class DrivenQueue:
         frames = folder.index.frames_of_segment(oldest)
         seqs = {int(seq) for entry in frames for seq in folder.reader.read(entry).seqs}
         self._do(self.model.drop(seqs), lambda: drop(folder, oldest), True)
+
+    def look(self, *, dies: bool) -> None:
+        """A reader beside the owner comes, looks, and goes, or is killed."""
+
+        def work() -> None:
+            reader = open_reader(self.disk)
+            if contents(reader) != contents(self.queue):
+                raise Violation("a reader sees something else than the owner")
+            if dies:
+                pin = reader._core.view._pin  # type: ignore[attr-defined]
+                pin._lock.release()
+            else:
+                reader.close()
+
+        self._do(self.model.nothing("look"), work, False)
+
+    def consume(self) -> None:
+        """A consumer reads all there is by arrival, and acks it."""
+
+        def work() -> None:
+            with self.queue.consumer("c", start="earliest") as consumer:
+                batch = consumer.read(1_000)
+                if batch.last is not None:
+                    consumer.ack(batch.last.seq)
+
+        self._do(self.model.nothing("consume"), work, False)
 
     def sync(self) -> None:
         self._do(self.model.nothing("sync"), self.queue.sync, True)

@@ -40,10 +40,12 @@ from tidemill.files.index import Index
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.pin import Pin, try_sweep_readers
 from tidemill.files.record import Kind, split_place
+from tidemill.files.recovery import Recovery
 from tidemill.files.replay import Replay
 from tidemill.files.scan import Damage, Finding, Found, scan
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.settings import Settings, read_settings
+from tidemill.files.shadow import ShadowFileSystem
 from tidemill.files.state import State, read_previous_end
 from tidemill.files.storage import storage_errors
 from tidemill.files.tail import read_tail
@@ -116,6 +118,8 @@ class Follower(View):
                 watcher()
         with storage_errors("closing", self.path):
             self._files.close()
+            for segment in self.segments.values():
+                segment.file.close()
             self.holds.close()
             if self._pin is not None:
                 self._pin.remove()
@@ -229,6 +233,8 @@ class Follower(View):
     def _try_build(self, pin: Pin) -> _Built:
         settings = self._read_settings()
         head = read_head(self.fs, self.path)
+        if head is None:
+            return self._recover(pin, settings)
         base, opening = self._newest(pin, head)
         try:
             state, older = State.from_json(opening.payload)
@@ -248,6 +254,37 @@ class Follower(View):
         segments[base.number] = base
         return _Built(settings, head, pin, segments, state, replay, replay.damages)
 
+    def _recover(self, pin: Pin, settings: Settings) -> _Built:
+        """Without a head: what opening the folder would lead to, over a shadow of the links."""
+        for name in self.fs.list_folder(self._journal):
+            pin.link(name)
+        shadow = ShadowFileSystem(self.fs)
+        try:
+            recovered = Recovery(
+                shadow,
+                OpenFiles(shadow, write=False),
+                pin.folder,
+                bucket_of=self.bucket.of,
+                tolerate_damage=self.tolerates_damage,
+            ).run()
+        except Corrupt as damage:
+            if read_head(self.fs, self.path) is not None:
+                # An owner has come, and does in earnest what was tried here.
+                raise FileNotFoundError(damage.reason) from damage
+            path = self._journal / (damage.path or self._journal).name
+            raise damage.at(path, damage.offset or 0) from damage
+        if recovered is None:
+            raise Corrupt("the journal is empty", path=self._journal, offset=0)
+        segments = {
+            segment.number: segment
+            for segment in recovered.segments
+            if segment.number not in recovered.retired
+        }
+        pin.keep(segments.values())
+        state = recovered.state
+        replay = Replay(state, self.bucket.of)
+        return _Built(settings, None, pin, segments, state, replay, recovered.damages)
+
     def _read_settings(self) -> Settings:
         """What the folder is; raises if it is none, or another than this handle was told."""
         try:
@@ -265,7 +302,7 @@ class Follower(View):
             )
         return settings
 
-    def _newest(self, pin: Pin, head: Head | None) -> tuple[Segment, Found]:
+    def _newest(self, pin: Pin, head: Head) -> tuple[Segment, Found]:
         """The newest segment that has begun, and its opening state."""
         names = [name for name in self.fs.list_folder(self._journal) if _NAME.fullmatch(name)]
         for name in sorted(names, reverse=True):
@@ -273,7 +310,7 @@ class Follower(View):
             opening = _opening(segment)
             if opening is not None:
                 return segment, opening
-            if head is not None and segment.number <= head.place >> 32:
+            if segment.number <= head.place >> 32:
                 break
             pin.unlink([segment])
         raise Corrupt(

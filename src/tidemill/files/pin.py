@@ -15,7 +15,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -76,10 +76,16 @@ class Pin:
         with self._mutex:
             for segment in segments:
                 segment.file.close()
-                for path in (segment.path, segment.summary_path):
-                    self.unlink_name(path.name)
+                for name in [one for one in self._names if one[:16] == segment.path.name[:16]]:
+                    self.unlink_name(name)
             if self._is_leaving and not self._names:
                 self._remove()
+
+    def keep(self, segments: Iterable[Segment]) -> None:
+        """Let all files go but those of these segments."""
+        numbers = {segment.path.name[:16] for segment in segments}
+        for name in [one for one in self._names if one[:16] not in numbers]:
+            self.unlink_name(name)
 
     def leave(self) -> None:
         """Remove the folder once its last link goes."""

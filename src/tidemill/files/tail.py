@@ -56,7 +56,9 @@ def read_tail(segment: Segment, start: int, *, head: Head | None, end: int | Non
 
 
 def _was_promised(file: File, number: int, damage: Damage, head: Head | None) -> bool:
-    """Whether a record that is not whole is damage; else it is being written, or never was."""
+    """Whether a record that is not whole is damage; else it is being written, or never was. Of a
+    sealed segment, which has no head, its own records tell.
+    """
     if head is not None:
         return damage.place < head.place
     offset = split_place(damage.place)[1]
