@@ -15,6 +15,8 @@ import pyarrow as pa
 from tidemill.batch import HEADER_BYTES, SchemaVersions
 from tidemill.errors import InvalidInput, NotAQueue
 from tidemill.files.bucket import BucketFunction
+from tidemill.files.doctor.salvage import Salvaged, read_head
+from tidemill.files.doctor.salvage import salvage as salvage_bytes
 from tidemill.files.filesystem import Buffer, FileSystem, LocalFileSystem
 from tidemill.files.priority_queue import PriorityQueue
 from tidemill.files.quarantine import (
@@ -26,8 +28,6 @@ from tidemill.files.quarantine import (
 )
 from tidemill.files.receipt import Receipt
 from tidemill.files.record import ENVELOPE_BYTES, Kind, split_place
-from tidemill.files.salvage import Salvaged, read_head
-from tidemill.files.salvage import salvage as salvage_bytes
 from tidemill.files.settings import read_settings
 from tidemill.files.storage import storage_errors
 
