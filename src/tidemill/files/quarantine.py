@@ -17,9 +17,9 @@ from typing import Any
 
 from tidemill.errors import InvalidInput
 from tidemill.files import advice
-from tidemill.files.doctor.report import Findings, counted
 from tidemill.files.filesystem import File, FileSystem
 from tidemill.files.record import make_place, split_place
+from tidemill.files.report import Findings, counted
 
 FOLDER = "quarantine"
 _NAME = re.compile(r"(\d{16})-(\d{10})")

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tidemill.files.bucket import BucketFunction
 from tidemill.files.doctor.examination import Examination
-from tidemill.files.doctor.report import Finding, OnProgress, Progress, Report, Severity
 from tidemill.files.doctor.salvage import Salvaged
 from tidemill.files.doctor.treatment import Treatment
 from tidemill.files.doctor.ward import Quarantined, drop, push_back, quarantined, salvage, save
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.report import Finding, OnProgress, Progress, Report, Severity
 from tidemill.files.upgrade import Upgrade, upgrade
 
 __all__ = [

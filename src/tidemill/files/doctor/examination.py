@@ -20,13 +20,13 @@ from tidemill.files import advice
 from tidemill.files.bucket import BucketFunction, choose
 from tidemill.files.doctor.census import Census
 from tidemill.files.doctor.look import Look, summary_problem, take_look
-from tidemill.files.doctor.report import Findings, OnProgress, Progress, Report, counted
 from tidemill.files.doctor.segment_check import Checked, Known, SegmentCheck, Thread
 from tidemill.files.doctor.survey import Survey
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import JOURNAL_NAME
 from tidemill.files.quarantine import check_copies
 from tidemill.files.record import split_place
+from tidemill.files.report import Findings, OnProgress, Progress, Report, counted
 from tidemill.files.scan import Damage
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.settings import NAME as SETTINGS_NAME

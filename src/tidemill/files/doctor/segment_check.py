@@ -21,13 +21,13 @@ from tidemill.errors import Corrupt, UnknownFormat
 from tidemill.files import advice
 from tidemill.files.bucket import BucketFunction
 from tidemill.files.doctor.census import Census
-from tidemill.files.doctor.report import Findings
 from tidemill.files.doctor.state_check import differences
 from tidemill.files.doctor.summary_check import disagreement
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.record import ENVELOPE_BYTES, Envelope, Kind, make_place, padded, split_place
 from tidemill.files.replay import Replay
+from tidemill.files.report import Findings
 from tidemill.files.scan import Damage, Found, entry_of, scan
 from tidemill.files.segment import Segment
 from tidemill.files.spine import SpineEntry

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tidemill.errors import Corrupt, NotAQueue
 from tidemill.files import advice, quarantine, settings
-from tidemill.files.doctor.report import Findings, counted
 from tidemill.files.filesystem import FileSystem, Surroundings
 from tidemill.files.folder import JOURNAL_NAME
 from tidemill.files.head import BYTES as HEAD_BYTES
@@ -17,6 +16,7 @@ from tidemill.files.lock import NAME as LOCK_NAME
 from tidemill.files.lock import read_owner
 from tidemill.files.pin import FOLDER as READERS_NAME
 from tidemill.files.pin import LOCK_NAME as READER_LOCK_NAME
+from tidemill.files.report import Findings, counted
 from tidemill.files.settings import FORMAT, Settings, read_settings
 
 _JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine)")

@@ -13,13 +13,13 @@ from tidemill.errors import Corrupt
 from tidemill.files.bucket import BucketFunction
 from tidemill.files.carry import carry
 from tidemill.files.doctor.examination import Examination
-from tidemill.files.doctor.report import OnProgress, Report, counted
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import JOURNAL_NAME
 from tidemill.files.lock import OwnerLock
 from tidemill.files.pin import sweep_readers
 from tidemill.files.priority_queue import PriorityQueue
 from tidemill.files.record import split_place
+from tidemill.files.report import OnProgress, Report, counted
 from tidemill.files.segment import segment_path
 from tidemill.files.settings import DRAFT_NAME
 from tidemill.files.storage import storage_errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tidemill.errors import InvalidInput
-from tidemill.files.doctor.report import counted
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync, add_yes, key
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidemill.files.doctor.report import counted
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_on_corruption, add_queue, add_sync, add_yes
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table

@@ -6,7 +6,7 @@ import argparse
 from typing import TypeAlias
 
 import tidemill as tm
-from tidemill.files.doctor.report import counted
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     Positional,
     add_fork,

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import tidemill as tm
-from tidemill.files.doctor.report import counted
+from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_queue, add_yes
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
