@@ -316,7 +316,7 @@ class Merge:
 
     def _merge_window(self, wanted: int, bound: tuple[int, int]) -> Run:
         """Merge the least rows of all loaded runs, about as many as a window takes."""
-        rows = max(wanted, WINDOW_ROWS, min(_ROWS_PER_RUN * len(self._loaded), 4 * WINDOW_ROWS))
+        rows = max(wanted, WINDOW_ROWS, min(_ROWS_PER_RUN * len(self._loaded), 2 * WINDOW_ROWS))
         limit = self._limit(rows, bound)
         window = merged(_parts_until(self._loaded, limit))[0]
         self._loaded = [loaded for loaded in self._loaded if len(loaded.run)]
