@@ -338,6 +338,7 @@ def test_lost_and_misplaced_blocks_are_noticed(closed: bool, tally: Tally) -> No
     tally("blocks and records lost or misplaced", count)
 
 
+@pytest.mark.slow
 def test_damage_without_a_spine_is_no_torn_tail() -> None:
     """Power went, the spine with it, and a bit flipped before what a later record calls synced."""
     store = small_store(closed=True)

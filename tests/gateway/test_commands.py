@@ -15,6 +15,9 @@ import pytest
 import tidemill as tm
 from tests.gateway.shell import Shell
 
+# Every command starts a Python of its own, several times over.
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).resolve().parents[1] / "files" / "golden"
 
 

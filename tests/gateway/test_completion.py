@@ -13,6 +13,9 @@ import pytest
 
 from tests.gateway.shell import Shell
 
+# Shells that ask Python for each word take their time.
+pytestmark = pytest.mark.slow
+
 CASES = [
     ("tidemill fo", {"fork"}),
     ("tidemill fork ", {"list", "create", "remove"}),

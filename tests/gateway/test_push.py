@@ -16,6 +16,9 @@ import pytest
 import tidemill as tm
 from tests.gateway.shell import Shell
 
+# Every push starts a Python of its own.
+pytestmark = pytest.mark.slow
+
 EVENTS = pa.table(
     {
         "ts": pa.array(
