@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidemill.batch import Batch, int64_array, int64_values, join_body
+from tidemill.batch import Batch, int64_array, int64_values, join_body, stable_order
 
 Numbers: TypeAlias = NDArray[np.int64]
 
-_PACKED_ROWS_MIN = 8192
+_SMALL_ROWS = 8192
 
 
 class Run:
@@ -217,7 +217,9 @@ def _numbers(parts: Sequence[tuple[Run, int, int]]) -> tuple[Numbers, Numbers]:
 
 def sort_order(keys: Numbers, seqs: Numbers) -> Numbers:
     """The permutation that sorts by key, then by seq."""
-    order = _stable_order(keys)
+    # A few runs one behind the other are what NumPy's own stable sort is best at; many are not.
+    is_small = len(keys) < _SMALL_ROWS
+    order = np.argsort(keys, kind="stable") if is_small else stable_order(keys)
     ordered = keys[order]
     ties = np.flatnonzero(ordered[1:] == ordered[:-1])
     # Parts mostly come in the order of their seqs, and then a stable sort has settled the ties.
@@ -228,19 +230,3 @@ def sort_order(keys: Numbers, seqs: Numbers) -> Numbers:
         rows = order[places]
         order[places] = rows[np.lexsort((seqs[rows], keys[rows]))]
     return order
-
-
-def _stable_order(keys: Numbers) -> Numbers:
-    """The permutation that sorts by key and keeps the order of equal keys."""
-    row_bits = len(keys).bit_length()
-    if len(keys) >= _PACKED_ROWS_MIN:
-        least = keys.min()
-        key_bits = (int(keys.max()) - int(least)).bit_length()
-        if key_bits + row_bits < 64:
-            # Key and row in one number sort several times faster than rows by their keys.
-            packed = (keys - least) << row_bits
-            packed |= np.arange(len(keys), dtype=np.int64)
-            packed.sort()
-            packed &= (1 << row_bits) - 1
-            return packed
-    return np.argsort(keys, kind="stable")
