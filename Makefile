@@ -27,13 +27,21 @@ help: ## List the targets
 run: $(VENV)/.core ## Run the main job end to end on a temporary folder, and draw a picture of it
 	$(BIN)/tidemill demo
 
+# Tests and benchmarks start real servers. What is missing is installed with the system's package
+# manager; nothing is left running.
+SERVERS := mariadbd
+
+.PHONY: services
+services: ## Install the servers that tests and benchmarks start, if they are missing
+	@sh tests/services/install.sh $(SERVERS)
+
 .PHONY: test
-test: static docs wheel ## Run every test against the built wheel (the gate of each change)
-	TIDEMILL_WHEEL=1 $(VENV_WHEEL)/bin/pytest -n $(WORKERS) --dist worksteal
+test: static docs wheel services ## Run every test against the built wheel (the gate of each change)
+	TIDEMILL_WHEEL=1 TIDEMILL_SERVICES=1 $(VENV_WHEEL)/bin/pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: check
-check: static docs ## Run the static checks and the quick tests against the source, in under 3 minutes
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not soak"
+check: static docs services ## Run the static checks and the quick tests against the source, in under 3 minutes
+	TIDEMILL_SERVICES=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow and not soak"
 
 .PHONY: static
 static: $(VENV)/.docs
@@ -48,12 +56,12 @@ docs: $(VENV)/.docs ## Build the site of the documentation; a broken link is an 
 	@echo "The site is in build/site/index.html; with a search: $(BIN)/mkdocs serve"
 
 .PHONY: bench
-bench: $(VENV)/.bench ## Measure against the raw disk and against peers; writes benchmarks/results/
+bench: $(VENV)/.bench services ## Measure against the raw disk and against peers; writes benchmarks/results/
 	$(BIN)/python -m benchmarks
 
 .PHONY: soak
-soak: $(VENV)/.dev ## Run the long fault programme, for hours
-	TIDEMILL_SOAK=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "slow or soak"
+soak: $(VENV)/.dev services ## Run the long fault programme, for hours
+	TIDEMILL_SOAK=1 TIDEMILL_SERVICES=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "slow or soak"
 
 .PHONY: lock
 lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the newest versions

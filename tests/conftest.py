@@ -9,6 +9,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.services.fixtures import database, mariadb  # noqa: F401
+
 # A queue syncs to a real disk, whose pauses say nothing about a test; hence no deadlines.
 settings.register_profile(
     "test", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]

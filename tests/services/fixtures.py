@@ -1,0 +1,30 @@
+"""Servers as fixtures: one of each per worker of the run, started when a test first asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.services.mariadb import MariaDB, skip_or_fail
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDB]:
+    """A server at full durability that all tests of a worker share."""
+    if (reason := MariaDB.missing()) is not None:
+        skip_or_fail(reason)
+    with MariaDB(tmp_path_factory.mktemp("mariadb")) as server:
+        yield server
+
+
+@pytest.fixture
+def database(mariadb: MariaDB) -> Iterator[str]:
+    """A fresh database on that server, dropped afterwards."""
+    name = f"test_{next(_numbers)}"
+    mariadb.execute(f"CREATE DATABASE {name}")
+    yield name
+    mariadb.execute(f"DROP DATABASE {name}")

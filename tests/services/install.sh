@@ -1,0 +1,49 @@
+#!/bin/sh
+# Installs the servers that the tests and benchmarks start, each only if it is missing, with the
+# package manager of the system. They are started by the tests alone, on ports of their own.
+#
+#     sh tests/services/install.sh mariadbd …
+set -eu
+PATH="$PATH:/usr/sbin:/usr/local/sbin"
+
+package() {
+  case "$1" in
+    mariadbd) [ "$2" = brew ] && echo mariadb || echo mariadb-server ;;
+    *) echo "Nothing is known of a server named $1." >&2; exit 2 ;;
+  esac
+}
+
+missing=""
+for server in "$@"; do
+  command -v "$server" >/dev/null || missing="$missing $server"
+done
+[ -n "$missing" ] || exit 0
+
+for manager in apt-get dnf brew none; do
+  command -v "$manager" >/dev/null && break
+done
+
+packages=""
+for server in $missing; do
+  packages="$packages $(package "$server" "$manager")"
+done
+
+as_root=""
+if [ "$manager" != brew ] && [ "$(id -u)" != 0 ]; then
+  command -v sudo >/dev/null && as_root="sudo" || manager=none
+fi
+if [ "$manager" = none ]; then
+  echo "The tests need these servers:$missing. Install them first; on Debian:" >&2
+  echo "  apt-get install --no-install-recommends$packages" >&2
+  exit 1
+fi
+
+echo "Installing$packages with $manager"
+case "$manager" in
+  apt-get)
+    $as_root apt-get update -qq
+    $as_root env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -qq -y --no-install-recommends $packages >/dev/null ;;
+  dnf) $as_root dnf install -q -y --setopt=install_weak_deps=False $packages ;;
+  brew) brew install --quiet $packages ;;
+esac
