@@ -22,7 +22,7 @@ if sys.platform == "win32":
         "Tidemill needs the file locks and syncs of Linux or macOS; Windows has neither"
     )
 
-from tidemill.batch import Batch, Item
+from tidemill.batch import Batch, Item, LogBatch, LogItem
 from tidemill.errors import (
     BucketMismatch,
     Bug,
@@ -30,15 +30,20 @@ from tidemill.errors import (
     Closed,
     Corrupt,
     DiskFull,
+    Fenced,
     ForkRemoved,
     InvalidInput,
     InvalidKey,
     InvalidName,
     Locked,
     MissingExtra,
+    MissingRows,
     NoAccess,
     NotAQueue,
     OldFormat,
+    OutcomeUnknown,
+    ProducerMismatch,
+    ProducerRewound,
     QueueFull,
     ReadInProgress,
     ReadOnly,
@@ -47,6 +52,7 @@ from tidemill.errors import (
     SurroundingsError,
     TidemillError,
     TooLarge,
+    Trimmed,
     UnknownFormat,
 )
 from tidemill.files.bucket import Custom, Shift, Width
@@ -68,6 +74,7 @@ __all__ = [
     "Corrupt",
     "Custom",
     "DiskFull",
+    "Fenced",
     "Fork",
     "ForkRemoved",
     "InvalidInput",
@@ -75,11 +82,17 @@ __all__ = [
     "InvalidName",
     "Item",
     "Locked",
+    "LogBatch",
+    "LogItem",
     "MissingExtra",
+    "MissingRows",
     "NoAccess",
     "NotAQueue",
     "OldFormat",
+    "OutcomeUnknown",
     "PriorityQueue",
+    "ProducerMismatch",
+    "ProducerRewound",
     "QueueFull",
     "Read",
     "ReadInProgress",
@@ -92,6 +105,7 @@ __all__ = [
     "SurroundingsError",
     "TidemillError",
     "TooLarge",
+    "Trimmed",
     "UnknownFormat",
     "Width",
     "__version__",

@@ -11,6 +11,9 @@
     │   ├── ReadInProgress           a fork allows one read at a time
     │   ├── ForkRemoved
     │   ├── ReadOnly                 the queue was opened with read_only=True
+    │   ├── Trimmed                  rows that a log no longer has
+    │   ├── ProducerRewound          a producer's number that a later one has passed
+    │   ├── ProducerMismatch         a producer's number again, with other rows
     │   └── Closed                   closed by you, or inherited through os.fork()
     ├── SurroundingsError        whoever runs the machine: make room, grant access
     │   ├── Locked                   another process owns the folder
@@ -21,8 +24,11 @@
     │   ├── DiskFull
     │   ├── NoAccess                 read-only or forbidden
     │   ├── StorageFailed            the disk reported an error; the handle is poisoned
+    │   ├── OutcomeUnknown           whether it was written will be known once one can look again
     │   └── MissingExtra             an optional dependency is not installed
+    ├── Fenced                   a newer publisher or receiver took your place
     ├── Corrupt                  stored bytes are damaged: `path`, `offset`; `tidemill doctor`
+    │   └── MissingRows              numbers that should be there are not
     └── Bug                      us: please report it
 
 Messages say what happened, to what, and what to do. Exceptions of drivers and of the operating
@@ -78,6 +84,26 @@ class ReadOnly(CallerError):
     """The queue was opened with read_only=True, and the call would change it."""
 
 
+class Trimmed(CallerError):
+    """The log no longer has the rows that were asked for; `first` is the first that it has."""
+
+    def __init__(self, message: str, *, first: int = 0) -> None:
+        super().__init__(message)
+        self.first = first
+
+
+class ProducerRewound(CallerError):
+    """A later number of this producer is published; `last` is that number."""
+
+    def __init__(self, message: str, *, last: int = 0) -> None:
+        super().__init__(message)
+        self.last = last
+
+
+class ProducerMismatch(CallerError):
+    """A number of this producer is published already, with other rows than those sent now."""
+
+
 class Closed(CallerError):
     """The handle was closed, or belongs to the parent of this forked process."""
 
@@ -122,6 +148,12 @@ class StorageFailed(SurroundingsError):
     """The disk reported an error. The handle takes no more writes: close it, then open it again."""
 
 
+class OutcomeUnknown(SurroundingsError):
+    """The connection broke in the middle of a write, and the outcome could not be looked up. A send
+    with a producer's number can be repeated safely; any other is there wholly or not at all.
+    """
+
+
 class MissingExtra(SurroundingsError):
     """An optional dependency is not installed; the message names the extra."""
 
@@ -141,6 +173,21 @@ class Corrupt(TidemillError):
     def at(self, path: Path | str, offset: int) -> Corrupt:
         """The same damage, with the place that only the caller knows."""
         return type(self)(self.reason, path=path, offset=offset)
+
+
+class MissingRows(Corrupt):
+    """Rows `first` to `last` of a log should be there and are not."""
+
+    def __init__(self, reason: str, *, first: int = 0, last: int = 0) -> None:
+        super().__init__(reason)
+        self.first = first
+        self.last = last
+
+
+class Fenced(TidemillError):
+    """A newer publisher of the log, or receiver of the same consumer, took the place of this one,
+    which changed nothing since. Open a new one if it is this one that should go on.
+    """
 
 
 class Bug(TidemillError):

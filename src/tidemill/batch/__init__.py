@@ -16,6 +16,7 @@ rows       whatever a caller pushes, by the two above
 ready      what needs nothing done to it
 plain      single items of bytes
 batch      what a queue gives back
+log_batch  what a log gives back, and what it takes
 """
 
 from tidemill.batch.batch import Batch, Item
@@ -36,6 +37,7 @@ from tidemill.batch.header import (
     unpack_known,
 )
 from tidemill.batch.keys import stable_order
+from tidemill.batch.log_batch import LogBatch, LogItem, to_payload
 from tidemill.batch.plain import PlainForm, PlainRow
 from tidemill.batch.ready import ReadyForm, int64_values
 from tidemill.batch.rows import Rows, sorted_by_key, to_rows
@@ -55,6 +57,8 @@ __all__ = [
     "EncodedBody",
     "FrameHeader",
     "Item",
+    "LogBatch",
+    "LogItem",
     "PlainForm",
     "PlainRow",
     "ReadyForm",
@@ -75,6 +79,7 @@ __all__ = [
     "serialize_schema",
     "sorted_by_key",
     "stable_order",
+    "to_payload",
     "to_rows",
     "unpack_header",
     "unpack_known",

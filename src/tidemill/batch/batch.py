@@ -169,10 +169,7 @@ class Batch:
     @property
     def values(self) -> pa.Array:
         """The column `value` if the payload is that alone, else a struct of its columns."""
-        payload = self.payload
-        if payload.schema.names == ["value"]:
-            return payload.column(0)
-        return payload.to_struct_array()
+        return values_of(self.payload)
 
     @property
     def first(self) -> Item | None:
@@ -252,13 +249,41 @@ class Batch:
         >>> list(Batch.of([(1, b"a")]).to_pandas().columns)
         ['seq', 'key', 'time', 'value']
         """
-        try:
-            return self.to_arrow().to_pandas()
-        except ImportError as cause:
-            raise MissingExtra("pandas is not installed: pip install 'tidemill[pandas]'") from cause
+        return frame_of(self.to_arrow())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The batch for anything that speaks Arrow: polars, DuckDB, pandas."""
-        batch = self.to_arrow()
-        reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
-        return reader.__arrow_c_stream__(requested_schema)
+        return stream_of(self.to_arrow(), requested_schema)
+
+
+def values_of(payload: pa.RecordBatch) -> pa.Array:
+    """The column `value` if the payload is that alone, else a struct of its columns.
+
+    >>> values_of(pa.record_batch({"value": [b"a"]})).to_pylist()
+    [b'a']
+    """
+    if payload.schema.names == ["value"]:
+        return payload.column(0)
+    return payload.to_struct_array()
+
+
+def frame_of(batch: pa.RecordBatch) -> Any:
+    """The rows as a pandas DataFrame.
+
+    >>> len(frame_of(pa.record_batch({"n": [1, 2]})))
+    2
+    """
+    try:
+        return batch.to_pandas()
+    except ImportError as cause:
+        raise MissingExtra("pandas is not installed: pip install 'tidemill[pandas]'") from cause
+
+
+def stream_of(batch: pa.RecordBatch, requested_schema: object = None) -> object:
+    """The rows for anything that speaks Arrow: a PyCapsule with a stream of them.
+
+    >>> type(stream_of(pa.record_batch({"n": [1, 2]}))).__name__
+    'PyCapsule'
+    """
+    reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    return reader.__arrow_c_stream__(requested_schema)

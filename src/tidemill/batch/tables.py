@@ -31,8 +31,11 @@ def from_batch(batch: pa.RecordBatch, schema: pa.Schema | None, key: str | None)
     except pa.ArrowException as cause:
         raise SchemaMismatch(f"the table is not valid Arrow: {cause}") from cause
     given = batch.schema
-    if given.get_field_index(SEQ_FIELD.name) == 0 and _came_from_a_queue(given):
-        batch = batch.remove_column(2).remove_column(0)
+    if given.get_field_index(SEQ_FIELD.name) == 0:
+        if _begins_with(given, (SEQ_FIELD, KEY_FIELD, TIME_FIELD)):
+            batch = batch.remove_column(2).remove_column(0)
+        elif _begins_with(given, (SEQ_FIELD, TIME_FIELD)):
+            batch = batch.remove_column(1).remove_column(0)
         given = batch.schema
     name = KEY_FIELD.name if key is None else key
     index = given.get_field_index(name)
@@ -51,9 +54,10 @@ def from_batch(batch: pa.RecordBatch, schema: pa.Schema | None, key: str | None)
     return keys, normalise_columns(batch, schema)
 
 
-def _came_from_a_queue(schema: pa.Schema) -> bool:
-    """Whether these are the columns of `Batch.to_arrow`; a user's own `time` looks different."""
-    ours = (SEQ_FIELD, KEY_FIELD, TIME_FIELD)
+def _begins_with(schema: pa.Schema, ours: tuple[pa.Field, ...]) -> bool:
+    """Whether these are the columns that a queue or a log gave; a user's own `time` looks
+    different.
+    """
     return len(schema) >= len(ours) and all(
         found.name == field.name and found.type == field.type
         for found, field in zip(schema, ours, strict=False)

@@ -13,11 +13,13 @@ from tidemill.errors import (
     CallerError,
     Corrupt,
     DiskFull,
+    Fenced,
     Locked,
     MissingExtra,
     NoAccess,
     NotAQueue,
     OldFormat,
+    OutcomeUnknown,
     QueueFull,
     StorageFailed,
     UnknownFormat,
@@ -46,6 +48,8 @@ CORRUPT = ExitStatus(9, "corrupt", "stored bytes are damaged")
 OTHER_FORMAT = ExitStatus(10, "other-format", "an older release wrote the folder, or a newer one")
 MISSING_EXTRA = ExitStatus(11, "missing-extra", "an optional dependency is not installed")
 DECLINED = ExitStatus(12, "declined", "asked, and not confirmed: nothing was done")
+FENCED = ExitStatus(13, "fenced", "a newer publisher or receiver took over")
+UNKNOWN = ExitStatus(14, "unknown", "the connection broke: whether it was written is not known")
 INTERRUPTED = ExitStatus(130, "interrupted", "Ctrl-C")
 BROKEN_PIPE = ExitStatus(141, "broken-pipe", "whoever read the output has gone")
 
@@ -63,6 +67,8 @@ ALL = (
     OTHER_FORMAT,
     MISSING_EXTRA,
     DECLINED,
+    FENCED,
+    UNKNOWN,
     INTERRUPTED,
     BROKEN_PIPE,
 )
@@ -79,6 +85,8 @@ _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((Corrupt, FoundDamage), CORRUPT),
     ((UnknownFormat, OldFormat), OTHER_FORMAT),
     ((MissingExtra,), MISSING_EXTRA),
+    ((Fenced,), FENCED),
+    ((OutcomeUnknown,), UNKNOWN),
     ((KeyboardInterrupt,), INTERRUPTED),
     ((BrokenPipeError,), BROKEN_PIPE),
 )

@@ -1,0 +1,314 @@
+"""The reference: a log in this process, which does what the contract says and nothing else.
+
+A shelf holds the log; each store is one user of it, as a process is of a server. It has as many
+lanes as it is told, so that what the contract says of appends side by side can be tried out
+without a server. Frames are kept as bytes, and verified when they are read.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from tidemill.batch import DEFAULT, LogBatch, SchemaVersions, unpack_header
+from tidemill.clock import Clock, SystemClock
+from tidemill.errors import Closed, Corrupt
+from tidemill.files.receipt import Durability
+from tidemill.log.contract import (
+    Capabilities,
+    ConsumerClaim,
+    ConsumerState,
+    Ends,
+    LogFrame,
+    LogStore,
+    LogWriter,
+    Mark,
+    Reservation,
+    Withdrawn,
+)
+from tidemill.log.frames import decode_frame, from_seq, missing, pack_frame_header
+from tidemill.log.numbering import Numbering
+from tidemill.log.refusals import consumer_fenced, not_there_yet, publisher_fenced, trimmed
+from tidemill.names import check_name, check_unique
+
+
+class Shelf:
+    """What is shared by all who use one log in memory."""
+
+    def __init__(self, *, lanes: int = 1, clock: Clock | None = None) -> None:
+        self.lanes = lanes
+        self.clock = SystemClock() if clock is None else clock
+        self.changed = threading.Condition()
+        self.versions: SchemaVersions | None = None
+        self.first = 1
+        self.next = 1
+        self.time_us = 0
+        self.epoch = 0
+        self.token = 0  # the last one that was given, to whatever consumer
+        self.frames: list[bytes] = []  # readable, in order
+        self.lasts: list[int] = []  # the last number of each
+        self.marks: dict[str, Mark] = {}
+        self.consumers: dict[str, ConsumerState] = {}
+        self.notes: dict[str, str] = {}
+        self.watchers: set[Callable[[], None]] = set()
+
+    def open(self, schema: pa.Schema | None = None) -> MemoryLog:
+        """Another user of this log."""
+        return MemoryLog(self, schema)
+
+
+class MemoryLog(LogStore):
+    """One user of a log in memory.
+
+    >>> log = Shelf().open()
+    >>> log.ends(), log.consumers()
+    (Ends(first=1, next=1), {})
+    """
+
+    capabilities = Capabilities(persistent=False, many_processes=True, poll_s=None)
+    place = "memory"
+
+    def __init__(self, shelf: Shelf, schema: pa.Schema | None = None) -> None:
+        self._shelf = shelf
+        self._is_closed = False
+        self._watchers: set[Callable[[], None]] = set()
+        self._writers: weakref.WeakSet[MemoryWriter] = weakref.WeakSet()
+        with shelf.changed:
+            if shelf.versions is None:
+                shelf.versions = SchemaVersions([DEFAULT if schema is None else schema])
+            elif schema is not None:
+                shelf.versions = shelf.versions.evolve(schema)
+
+    @property
+    def versions(self) -> SchemaVersions:
+        versions = self._open().versions
+        assert versions is not None  # Whoever opened the shelf has set it.
+        return versions
+
+    def ends(self) -> Ends:
+        shelf = self._open()
+        with shelf.changed:
+            return Ends(shelf.first, shelf.next)
+
+    def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
+        shelf = self._open()
+        with shelf.changed:
+            if start < shelf.first:
+                raise trimmed(start, shelf.first)
+            if start >= shelf.next:
+                return []
+            end = shelf.next
+            index = bisect_left(shelf.lasts, start)
+            frames = shelf.frames[index : index + rows_max]
+        found: list[LogBatch] = []
+        size = 0
+        for data in frames:
+            if size and size + len(data) > bytes_max:
+                break
+            try:
+                batch = decode_frame(data, self.versions)
+            except Corrupt as damage:
+                if found:
+                    break
+                raise Corrupt(f"the frame with row {start} is damaged: {damage.reason}") from damage
+            if found and batch.first_seq != start:
+                break  # The next call says what is missing.
+            part = from_seq([batch], start)
+            part[0] = part[0].slice(0, rows_max)
+            found += part
+            rows_max -= len(part[0])
+            size += len(data)
+            start = part[0].next_seq
+            if not rows_max:
+                break
+        if not found:
+            raise missing(start, end - 1)
+        return found
+
+    def seq_at(self, time_us: int) -> int:
+        shelf = self._open()
+        with shelf.changed:
+            headers = [unpack_header(frame) for frame in shelf.frames]
+            later = [header.first_seq for header in headers if header.time_us >= time_us]
+            return max(later[0], shelf.first) if later else shelf.next
+
+    def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
+        shelf = self._open()
+        with shelf.changed:
+            shelf.watchers.add(wakeup)
+            self._watchers.add(wakeup)
+
+        def unwatch() -> None:
+            with shelf.changed:
+                shelf.watchers.discard(wakeup)
+                self._watchers.discard(wakeup)
+
+        return unwatch
+
+    def claim(self) -> LogWriter:
+        shelf = self._open()
+        with shelf.changed:
+            shelf.epoch += 1
+            writer = MemoryWriter(shelf, shelf.epoch)
+            shelf.changed.notify_all()
+        self._writers.add(writer)
+        return writer
+
+    def consumers(self) -> dict[str, ConsumerState]:
+        shelf = self._open()
+        with shelf.changed:
+            return dict(shelf.consumers)
+
+    def claim_consumer(self, name: str, *, start: int) -> ConsumerClaim:
+        shelf = self._open()
+        check_name(name, what="consumer")
+        with shelf.changed:
+            check_unique(name, shelf.consumers, what="consumer")
+            state = shelf.consumers.get(name)
+            if state is None:
+                state = ConsumerState(min(max(start, shelf.first), shelf.next) - 1, 0)
+            shelf.token += 1
+            shelf.consumers[name] = state = state._replace(token=shelf.token)
+            return ConsumerClaim(name, state.token, state.pointer)
+
+    def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
+        shelf = self._open()
+        with shelf.changed:
+            state = shelf.consumers.get(claim.name)
+            if state is None or state.token != claim.token:
+                raise consumer_fenced(claim.name)
+            if pointer >= shelf.next:
+                raise not_there_yet(pointer, shelf.next)
+            if pointer > state.pointer:
+                shelf.consumers[claim.name] = state._replace(pointer=pointer)
+
+    def remove_consumer(self, name: str) -> None:
+        shelf = self._open()
+        with shelf.changed:
+            shelf.consumers.pop(name, None)
+
+    def trim(self, before: int, *, force: bool = False) -> int:
+        shelf = self._open()
+        with shelf.changed:
+            before = min(before, shelf.next)
+            if not force:
+                pointers = [state.pointer + 1 for state in shelf.consumers.values()]
+                before = min([before, *pointers])
+            shelf.first = max(shelf.first, before)
+            gone = bisect_left(shelf.lasts, shelf.first)
+            del shelf.frames[:gone], shelf.lasts[:gone]
+            return shelf.first
+
+    def notes(self) -> dict[str, str]:
+        shelf = self._open()
+        with shelf.changed:
+            return dict(shelf.notes)
+
+    def set_note(self, name: str, value: str, *, expected: str | None) -> bool:
+        shelf = self._open()
+        check_name(name, what="note")
+        with shelf.changed:
+            if shelf.notes.get(name) != expected:
+                return False
+            shelf.notes[name] = value
+            return True
+
+    def close(self) -> None:
+        self._is_closed = True
+        for writer in list(self._writers):
+            writer.close()
+        with self._shelf.changed:
+            self._shelf.watchers -= self._watchers
+
+    def _open(self) -> Shelf:
+        if self._is_closed:
+            raise Closed("the log was closed; open it again")
+        return self._shelf
+
+
+class MemoryWriter(LogWriter):
+    """The right to append to a log in memory."""
+
+    def __init__(self, shelf: Shelf, epoch: int) -> None:
+        self._shelf = shelf
+        self.epoch = epoch
+        self.lanes = shelf.lanes
+        self._numbering = Numbering(shelf.next)
+        self._durable: dict[Reservation, tuple[Sequence[LogFrame], Sequence[Mark]]] = {}
+        self._is_closed = False
+        self.hurdle: Callable[[Reservation], None] | None = None  # for tests: may wait, or raise
+
+    def mark(self, producer: str) -> Mark | None:
+        with self._shelf.changed:
+            self._check()
+            return self._shelf.marks.get(producer)
+
+    def reserve(self, rows: int) -> Reservation:
+        with self._shelf.changed:
+            self._check()
+            return self._numbering.reserve(rows)
+
+    def append(
+        self,
+        lane: int,
+        reservation: Reservation,
+        frames: Sequence[LogFrame],
+        marks: Sequence[Mark] = (),
+    ) -> Durability:
+        del lane  # They are all the same here.
+        shelf = self._shelf
+        try:
+            if self.hurdle is not None:
+                self.hurdle(reservation)
+            with shelf.changed:
+                self._check()
+                self._check_numbers(reservation)
+                self._durable[reservation] = (frames, marks)
+                for covered in self._numbering.durable(reservation):
+                    self._show(covered)
+                while reservation in self._durable:
+                    shelf.changed.wait()
+                    self._check()
+                    self._check_numbers(reservation)
+        except BaseException:
+            with shelf.changed:
+                self._durable.pop(reservation, None)
+                for higher in self._numbering.withdraw(reservation):
+                    self._durable.pop(higher, None)
+                shelf.changed.notify_all()
+            raise
+        return "buffered"
+
+    def close(self) -> None:
+        with self._shelf.changed:
+            self._is_closed = True
+            self._shelf.changed.notify_all()
+
+    def _show(self, reservation: Reservation) -> None:
+        """Let readers see an append. Called under the lock."""
+        shelf = self._shelf
+        frames, marks = self._durable.pop(reservation)
+        shelf.time_us = max(shelf.time_us, shelf.clock.time_ns() // 1000)
+        for frame in frames:
+            header = pack_frame_header(frame, shelf.next, shelf.time_us)
+            shelf.frames.append(header + bytes(frame.body.buffer))
+            shelf.next += frame.body.rows
+            shelf.lasts.append(shelf.next - 1)
+        shelf.marks.update({mark.producer: mark for mark in marks})
+        shelf.changed.notify_all()
+        for watcher in list(shelf.watchers):
+            watcher()
+
+    def _check(self) -> None:
+        if self.epoch != self._shelf.epoch:
+            raise publisher_fenced(self.epoch, self._shelf.epoch)
+        if self._is_closed:
+            raise Closed("the publisher was closed; open a new one")
+
+    def _check_numbers(self, reservation: Reservation) -> None:
+        if reservation.is_withdrawn:
+            raise Withdrawn

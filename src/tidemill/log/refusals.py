@@ -1,0 +1,34 @@
+"""The errors that every store of a log raises, in the same words."""
+
+from __future__ import annotations
+
+from tidemill.errors import Fenced, InvalidInput, Trimmed
+
+
+def trimmed(start: int, first: int) -> Trimmed:
+    """The error for rows that a log no longer has."""
+    return Trimmed(
+        f"row {start} was trimmed; the first that is left is {first}: start there, or 'earliest'",
+        first=first,
+    )
+
+
+def publisher_fenced(mine: int, newest: int) -> Fenced:
+    """The error for a publisher that was overtaken."""
+    return Fenced(
+        f"a newer publisher took over (its epoch is {newest}, this one's {mine}); nothing of this "
+        "one is written any more"
+    )
+
+
+def consumer_fenced(name: str) -> Fenced:
+    """The error for a receiver that was overtaken."""
+    return Fenced(
+        f"a newer receiver took over consumer {name!r}, or it was removed; acks of this one no "
+        "longer count"
+    )
+
+
+def not_there_yet(pointer: int, next_seq: int) -> InvalidInput:
+    """The error for an ack of rows that do not exist."""
+    return InvalidInput(f"row {pointer} cannot be acked: the last one is {next_seq - 1}")

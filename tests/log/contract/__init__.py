@@ -1,0 +1,1 @@
+"""What every store of a log must do; run against each of `implementations`."""

@@ -1,0 +1,93 @@
+"""The stores that the suite runs against. A new one is registered here, and by nothing else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.files.fake_clock import FakeClock
+from tidemill.batch import HEADER_BYTES
+from tidemill.clock import Clock
+from tidemill.log.contract import LogStore
+from tidemill.log.memory import Shelf
+
+
+class Bench(ABC):
+    """One log, and what a test may do to it beside using it."""
+
+    @abstractmethod
+    def open(self, schema: pa.Schema | None = None) -> LogStore:
+        """Another user of the same log; closed by the test or with the bench."""
+
+    @abstractmethod
+    def lose(self, seq: int) -> None:
+        """Take away the frame that holds this row, behind the store's back. Every store that is
+        open was closed before.
+        """
+
+    @abstractmethod
+    def damage(self, seq: int) -> None:
+        """Change one bit of the body of the frame that holds this row. Every store that is open was
+        closed before.
+        """
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """How to get a fresh bench; `start` skips the test with a reason if its service is missing."""
+
+    name: str
+    start: Callable[[Path, Clock], AbstractContextManager[Bench]]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class MemoryBench(Bench):
+    def __init__(self, lanes: int, clock: Clock) -> None:
+        self._shelf = Shelf(lanes=lanes, clock=clock)
+        self._opened: list[LogStore] = []
+
+    def open(self, schema: pa.Schema | None = None) -> LogStore:
+        self._opened.append(self._shelf.open(schema))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+    def lose(self, seq: int) -> None:
+        index = self._index(seq)
+        del self._shelf.frames[index], self._shelf.lasts[index]
+
+    def damage(self, seq: int) -> None:
+        index = self._index(seq)
+        frame = bytearray(self._shelf.frames[index])
+        frame[HEADER_BYTES + 70] ^= 4
+        self._shelf.frames[index] = bytes(frame)
+
+    def _index(self, seq: int) -> int:
+        return next(index for index, last in enumerate(self._shelf.lasts) if last >= seq)
+
+
+def memory(lanes: int) -> Callable[[Path, Clock], AbstractContextManager[Bench]]:
+    @contextmanager
+    def start(folder: Path, clock: Clock) -> Iterator[Bench]:
+        bench = MemoryBench(lanes, clock)
+        yield bench
+        bench.close()
+
+    return start
+
+
+IMPLEMENTATIONS = [
+    Implementation("memory", memory(lanes=1)),
+    Implementation("memory-4-lanes", memory(lanes=4)),
+]
+
+__all__ = ["IMPLEMENTATIONS", "Bench", "FakeClock", "Implementation"]
