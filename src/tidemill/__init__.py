@@ -61,10 +61,15 @@ from tidemill.files.fork import Fork
 from tidemill.files.priority_queue import PriorityQueue, Stats
 from tidemill.files.read import Read
 from tidemill.files.receipt import Receipt
+from tidemill.log.contract import Ends
+from tidemill.log.log import Log
+from tidemill.log.publisher import Publisher
+from tidemill.log.receiver import Received, Receiver
+from tidemill.log.sends import SOURCED, Sourced
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: RUF022 (in plain order)
     "Batch",
     "BucketMismatch",
     "Bug",
@@ -74,6 +79,7 @@ __all__ = [
     "Corrupt",
     "Custom",
     "DiskFull",
+    "Ends",
     "Fenced",
     "Fork",
     "ForkRemoved",
@@ -82,6 +88,7 @@ __all__ = [
     "InvalidName",
     "Item",
     "Locked",
+    "Log",
     "LogBatch",
     "LogItem",
     "MissingExtra",
@@ -93,13 +100,18 @@ __all__ = [
     "PriorityQueue",
     "ProducerMismatch",
     "ProducerRewound",
+    "Publisher",
     "QueueFull",
     "Read",
     "ReadInProgress",
     "ReadOnly",
     "Receipt",
+    "Received",
+    "Receiver",
+    "SOURCED",
     "SchemaMismatch",
     "Shift",
+    "Sourced",
     "Stats",
     "StorageFailed",
     "SurroundingsError",

@@ -1,5 +1,16 @@
 """The log: dense numbers, one publisher, independent consumers.
 
-contract   what a store must do to hold a log
-memory     the reference: a log in this process
+log           the public face
+opening       from an address to a store
+publisher     the one that may write
+send_line     sends that wait, gathered into groups
+sends         what can be sent
+producer      numbers under which a send is written once
+receiver      gives a consumer its rows, and keeps what it acks
+ack_window    which rows are done; pure
+contract      what a store must do to hold a log
+numbering     numbers of appends that are under way; pure
+frames        rows as frames, and back
+refusals      errors that every store raises in the same words
+memory        the reference: a log in this process
 """

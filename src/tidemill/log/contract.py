@@ -58,7 +58,12 @@ class Capabilities:
 
 
 class Ends(NamedTuple):
-    """The first row that can be read, and the number that the next one will get."""
+    """The first row that can be read, and the number that the next one will get.
+
+    >>> ends = Ends(first=1, next=4)
+    >>> ends.next - ends.first  # how many rows there are
+    3
+    """
 
     first: int
     next: int
@@ -164,6 +169,8 @@ class LogWriter(ABC):
 
         Called by one thread at a time, in the order in which sends are to be numbered. After
         `claim` numbers start behind the writer pointer; after a failed append, where that began.
+        Raises `Withdrawn` while there are withdrawn reservations whose append has not said so yet:
+        what they were for comes first, or sends would change places.
         """
 
     @abstractmethod

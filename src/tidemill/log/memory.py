@@ -28,7 +28,6 @@ from tidemill.log.contract import (
     LogWriter,
     Mark,
     Reservation,
-    Withdrawn,
 )
 from tidemill.log.frames import decode_frame, from_seq, missing, pack_frame_header
 from tidemill.log.numbering import Numbering
@@ -55,6 +54,9 @@ class Shelf:
         self.consumers: dict[str, ConsumerState] = {}
         self.notes: dict[str, str] = {}
         self.watchers: set[Callable[[], None]] = set()
+        self.hurdle: Callable[[int, Reservation], None] | None = (
+            None  # for tests; may wait or raise
+        )
 
     def open(self, schema: pa.Schema | None = None) -> MemoryLog:
         """Another user of this log."""
@@ -240,7 +242,6 @@ class MemoryWriter(LogWriter):
         self._numbering = Numbering(shelf.next)
         self._durable: dict[Reservation, tuple[Sequence[LogFrame], Sequence[Mark]]] = {}
         self._is_closed = False
-        self.hurdle: Callable[[Reservation], None] | None = None  # for tests: may wait, or raise
 
     def mark(self, producer: str) -> Mark | None:
         with self._shelf.changed:
@@ -259,21 +260,20 @@ class MemoryWriter(LogWriter):
         frames: Sequence[LogFrame],
         marks: Sequence[Mark] = (),
     ) -> Durability:
-        del lane  # They are all the same here.
         shelf = self._shelf
         try:
-            if self.hurdle is not None:
-                self.hurdle(reservation)
+            if shelf.hurdle is not None:
+                shelf.hurdle(lane, reservation)
             with shelf.changed:
                 self._check()
-                self._check_numbers(reservation)
+                self._numbering.check(reservation)
                 self._durable[reservation] = (frames, marks)
                 for covered in self._numbering.durable(reservation):
                     self._show(covered)
                 while reservation in self._durable:
                     shelf.changed.wait()
                     self._check()
-                    self._check_numbers(reservation)
+                    self._numbering.check(reservation)
         except BaseException:
             with shelf.changed:
                 self._durable.pop(reservation, None)
@@ -308,7 +308,3 @@ class MemoryWriter(LogWriter):
             raise publisher_fenced(self.epoch, self._shelf.epoch)
         if self._is_closed:
             raise Closed("the publisher was closed; open a new one")
-
-    def _check_numbers(self, reservation: Reservation) -> None:
-        if reservation.is_withdrawn:
-            raise Withdrawn

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 
 from tidemill.errors import Bug
-from tidemill.log.contract import Reservation
+from tidemill.log.contract import Reservation, Withdrawn
 
 
 class Numbering:
@@ -29,6 +29,7 @@ class Numbering:
         self.next_seq = next_seq  # what the next reservation begins with
         self._open: deque[Reservation] = deque()
         self._durable: set[Reservation] = set()
+        self._withdrawn: set[Reservation] = set()  # whose append is yet to say so
 
     @property
     def is_idle(self) -> bool:
@@ -36,11 +37,27 @@ class Numbering:
         return not self._open
 
     def reserve(self, rows: int) -> Reservation:
-        """The next numbers."""
+        """The next numbers; `Withdrawn` while `check` has not told all that are withdrawn."""
+        if self._withdrawn:
+            raise Withdrawn
         reservation = Reservation(self.next_seq, rows)
         self.next_seq += rows
         self._open.append(reservation)
         return reservation
+
+    def check(self, reservation: Reservation) -> None:
+        """Raise `Withdrawn` if the numbers are no longer to be written; each append asks.
+
+        >>> numbering = Numbering(1)
+        >>> one, two = numbering.reserve(3), numbering.reserve(2)
+        >>> higher = numbering.withdraw(one)
+        >>> numbering.check(two)
+        Traceback (most recent call last):
+        tidemill.log.contract.Withdrawn
+        """
+        if reservation.is_withdrawn:
+            self._withdrawn.discard(reservation)
+            raise Withdrawn
 
     def durable(self, reservation: Reservation) -> list[Reservation]:
         """Note that an append is durable; returns those that may now be shown, in order.
@@ -67,6 +84,7 @@ class Numbering:
         >>> numbering.withdraw(one) == [two], two.is_withdrawn, numbering.next_seq
         (True, True, 1)
         """
+        self._withdrawn.discard(reservation)
         if reservation not in self._open:
             return []  # It was withdrawn with one before it.
         higher = []
@@ -78,5 +96,6 @@ class Numbering:
         self._durable.difference_update(higher)
         self._durable.discard(reservation)
         reservation.is_withdrawn = True
+        self._withdrawn.update(higher)
         self.next_seq = reservation.first
         return higher[::-1]

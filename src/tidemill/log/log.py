@@ -1,0 +1,201 @@
+"""A log: rows with dense numbers, one publisher, any number of independent consumers."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import ExitStack
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from tidemill.batch import LogBatch
+from tidemill.errors import InvalidInput
+from tidemill.limits import PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
+from tidemill.log.contract import Ends
+from tidemill.log.opening import open_store
+from tidemill.log.publisher import Publisher
+from tidemill.log.receiver import Receiver, Start, start_seq
+
+_READ_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Log:
+    """An endless row of rows, in a folder or wherever the address says.
+
+    Rows are numbered 1, 2, 3, … as they are sent. One publisher sends, any number of named
+    consumers receive, each at its own pace.
+
+    >>> import tidemill as tm
+    >>> log = tm.Log("memory:doc-log")
+    >>> with log.publisher() as out:
+    ...     out.send([b"one", b"two"])
+    Receipt(first=1, last=2, count=2, durability='buffered')
+    >>> with log.receiver("billing", follow=False) as receiver:
+    ...     for batch in receiver:
+    ...         print(batch.rows())
+    ...         batch.ack()
+    [b'one', b'two']
+    >>> log.read(2).rows(), log.ends(), log.consumers()
+    ([b'two'], Ends(first=1, next=3), {'billing': 2})
+    >>> log.close()
+    """
+
+    def __init__(
+        self,
+        address: str | os.PathLike[str],
+        *,
+        schema: pa.Schema | None = None,  # None: what is recorded; for a new log, `value: binary`
+        **options: Any,  # of the kind of log that the address names
+    ) -> None:
+        self._store = open_store(address, schema=schema, **options)
+        self._attached: weakref.WeakSet[Publisher | Receiver] = weakref.WeakSet()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the payload: its newest version."""
+        return self._store.versions.newest
+
+    def publisher(
+        self,
+        *,
+        producer: str | None = None,  # the name under which numbers are remembered
+        pending_bytes_max: int = PENDING_SEND_BYTES_MAX,  # on their way before senders wait
+    ) -> Publisher:
+        """The right to send, which ends that of every older publisher.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-log-publisher") as log:
+        ...     old, new = log.publisher(), log.publisher()
+        ...     new.send(b"a").first
+        1
+        """
+        publisher = Publisher(self._store, producer=producer, pending_bytes_max=pending_bytes_max)
+        self._attached.add(publisher)
+        return publisher
+
+    def receiver(
+        self,
+        consumer: str,
+        *,
+        start: Start = "earliest",  # of a new consumer; one that exists goes on where it was
+        follow: bool = True,  # False: end at the last row there is now
+        rows_max: int = RECEIVED_ROWS_MAX,  # of one batch
+        prefetch_bytes: int = PREFETCH_BYTES,  # read ahead at most
+    ) -> Receiver:
+        """Receive as a consumer, from behind the last row that it acked.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-log-receiver") as log:
+        ...     receipt = log.publisher().send([b"a", b"b", b"c"])
+        ...     [batch.rows() for batch in log.receiver("audit", start=2, follow=False)]
+        [[b'b', b'c']]
+        """
+        receiver = Receiver(
+            self._store,
+            consumer,
+            start=start,
+            follow=follow,
+            rows_max=rows_max,
+            prefetch_bytes=prefetch_bytes,
+        )
+        self._attached.add(receiver)
+        return receiver
+
+    def read(self, start: Start = "earliest", rows_max: int = 1_000) -> LogBatch:
+        """Up to `rows_max` rows from `start` on; fewer only if there are no more.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-log-read") as log:
+        ...     receipt = log.publisher().send([b"a", b"b", b"c"])
+        ...     log.read(2, rows_max=1).rows(), len(log.read(4))
+        ([b'b'], 0)
+        """
+        if not isinstance(rows_max, int) or isinstance(rows_max, bool) or rows_max < 1:
+            raise InvalidInput(f"rows_max is a whole number from 1 on, not {rows_max!r}")
+        at = start_seq(self._store, start)
+        found: list[LogBatch] = []
+        size = 0
+        while rows_max and size < _READ_BYTES_MAX:
+            more = self._store.read(at, rows_max=rows_max, bytes_max=_READ_BYTES_MAX - size)
+            if not more:
+                break
+            found += more
+            at = more[-1].next_seq
+            rows_max -= sum(len(batch) for batch in more)
+            size += sum(batch.payload.nbytes for batch in more)
+        return LogBatch.concat(found) if found else LogBatch.empty(self.schema, at)
+
+    def ends(self) -> Ends:
+        """The number of the first row, and the one that the next row will get.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-log-ends") as log:
+        ...     log.ends()
+        Ends(first=1, next=1)
+        """
+        return self._store.ends()
+
+    def consumers(self) -> dict[str, int]:
+        """The pointers of all consumers, by name.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-log-consumers") as log:
+        ...     receiver = log.receiver("billing")
+        ...     log.consumers()
+        {'billing': 0}
+        """
+        return {name: state.pointer for name, state in self._store.consumers().items()}
+
+    def remove_consumer(self, consumer: str) -> None:
+        """End a consumer: nothing is kept for it any more. One that is not there changes nothing.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-log-remove") as log:
+        ...     log.receiver("billing").close()
+        ...     log.remove_consumer("billing")
+        ...     log.consumers()
+        {}
+        """
+        self._store.remove_consumer(consumer)
+
+    def trim(self, before: int | datetime, *, force: bool = False) -> int:
+        """Give up rows below a number, or from before a time; returns the first that is left.
+
+        Stops at the slowest consumer, unless forced.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-log-trim") as log:
+        ...     receipt = log.publisher().send([b"a", b"b", b"c"])
+        ...     log.trim(before=3), log.read().rows()
+        (3, [b'c'])
+        """
+        return self._store.trim(start_seq(self._store, before), force=force)
+
+    def close(self) -> None:
+        """Close the publishers and receivers that were made here, and let go; twice does no harm.
+
+        >>> import tidemill as tm
+        >>> log = tm.Log("memory:doc-log-close")
+        >>> log.close()
+        """
+        with ExitStack() as closing:
+            closing.callback(self._store.close)
+            for one in list(self._attached):
+                closing.callback(one.close)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Log at {self._store.place!r}>"

@@ -1,0 +1,169 @@
+"""The publisher of a log: the one that may write to it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from concurrent.futures import Future
+from types import TracebackType
+
+import pyarrow as pa
+
+from tidemill.batch import SchemaVersions
+from tidemill.clock import Clock, SystemClock
+from tidemill.errors import Bug
+from tidemill.files.receipt import Receipt
+from tidemill.limits import PENDING_SEND_BYTES_MAX, SHARED_SEND_BYTES_MAX
+from tidemill.log.contract import LogFrame, LogStore
+from tidemill.log.frames import encode_rows
+from tidemill.log.producer import Producer
+from tidemill.log.send_line import SendLine
+from tidemill.log.sends import Send, payload_of
+
+
+class Publisher:
+    """Sends rows to a log, each exactly once. Made by `Log.publisher()`.
+
+    All methods may be called from many threads. Use it in `with`, or call `close()`.
+
+    >>> import tidemill as tm
+    >>> with tm.Log("memory:doc-publisher") as log, log.publisher() as out:
+    ...     out.send([b"one", b"two"])
+    ...     future = out.send_soon(b"three")
+    ...     out.flush()
+    ...     future.result().first
+    Receipt(first=1, last=2, count=2, durability='buffered')
+    3
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        *,
+        producer: str | None = None,
+        pending_bytes_max: int = PENDING_SEND_BYTES_MAX,
+        clock: Clock | None = None,
+    ) -> None:
+        self._writer = store.claim()
+        self._versions: SchemaVersions = store.versions
+        self._producer = None if producer is None else Producer(producer, self._writer)
+        self._line = SendLine(
+            self._writer,
+            self._encode,
+            producer=self._producer,
+            bytes_max=pending_bytes_max,
+            clock=SystemClock() if clock is None else clock,
+            ends=store.ends(),
+            durability="synced" if store.capabilities.persistent else "buffered",
+        )
+
+    @property
+    def epoch(self) -> int:
+        """The number by which a newer publisher is told from an older one."""
+        return self._writer.epoch
+
+    def send(self, rows: object, *, number: int | None = None, digest: bytes = b"") -> Receipt:
+        """Write rows, and return once they are durable and readable.
+
+        `rows` is one row or many: bytes, dicts, protobuf messages, `tm.Sourced`, or a table. A
+        publisher made with `producer` takes a `number`: sending the same one again gives the same
+        receipt, and writes nothing; `digest` says what is in it, to be compared then.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-send", schema=None) as log:
+        ...     out = log.publisher(producer="loader")
+        ...     out.send([b"a", b"b"], number=1) == out.send([b"a", b"b"], number=1)
+        ...     log.ends()
+        True
+        Ends(first=1, next=3)
+        """
+        send = self._prepare(rows, number, digest)
+        send.wakeup = threading.Lock()
+        send.wakeup.acquire()
+        if self._line.submit(send):
+            self._line.wait(send)
+        if send.failure is not None:
+            raise copy.copy(send.failure) from send.failure
+        if send.receipt is None:
+            raise Bug("a send ended without a receipt")
+        return send.receipt
+
+    def send_soon(
+        self, rows: object, *, number: int | None = None, digest: bytes = b""
+    ) -> Future[Receipt]:
+        """Have rows written, and return a future of the receipt at once.
+
+        Waits only if more than `pending_bytes_max` bytes are on their way already. Sends of one
+        thread are numbered in their order. A future that nobody looks at holds nobody up.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-soon") as log, log.publisher() as out:
+        ...     out.send_soon([b"a", b"b"]).result().last
+        2
+        """
+        send = self._prepare(rows, number, digest)
+        send.future = Future()
+        send.future.set_running_or_notify_cancel()  # What is on its way cannot be called back.
+        future = send.future
+        if self._line.submit(send):
+            self._line.call_worker()
+        else:
+            send.conclude()
+        return future
+
+    def flush(self) -> None:
+        """Return once everything sent before is written, or has failed: its futures say which.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-flush") as log, log.publisher() as out:
+        ...     future = out.send_soon(b"a")
+        ...     out.flush()
+        ...     future.done()
+        True
+        """
+        self._line.flush()
+
+    def close(self) -> None:
+        """Write what is on its way, and let another publish; twice does no harm.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-close") as log:
+        ...     out = log.publisher()
+        ...     out.close()
+        ...     out.close()
+        """
+        self._line.close()
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Publisher with epoch {self.epoch}{', closed' if self._line.is_closing else ''}>"
+
+    def _prepare(self, rows: object, number: int | None, digest: bytes) -> Send:
+        """Everything that can be done, and refused, before it is this send's turn."""
+        payload = payload_of(rows, self._versions.newest)
+        if self._producer is not None or number is not None or digest:
+            Producer.check(self._producer, number, digest)
+        send = Send(payload, number=number, digest=digest)
+        # What could be refused for its size is encoded here, so that it fails alone.
+        shared_max = min(SHARED_SEND_BYTES_MAX, self._writer.frame_bytes_max // 4)
+        if send.size > shared_max and send.count:
+            send.frames = self._encode(payload)
+        return send
+
+    def _encode(self, payload: pa.RecordBatch) -> list[LogFrame]:
+        return encode_rows(
+            payload,
+            self._versions.newest_fingerprint,
+            bytes_max=self._writer.frame_bytes_max,
+            setting=self._writer.frame_bytes_setting,
+        )

@@ -1,0 +1,387 @@
+"""The receiver of a consumer: reads ahead, gives rows in order, and keeps what is acked.
+
+    store ──reader thread──▶ read ahead, bounded in bytes ──▶ receive, in order ──▶ ack, any order
+                                                                                       │
+    store ◀──keeper thread── the newest pointer, as soon as it has moved ◀── window ◀──┘
+
+Both threads start when they are first needed and end with `close()`. The keeper stores the newest
+pointer and looks again: acks that come while it stores one share the next. So the last ack is
+stored as soon as any, and no ack waits for a disk.
+
+Invariant: the store is never called under the receiver's lock, for it calls back under its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Literal
+
+from tidemill.batch import LogBatch
+from tidemill.clock import Clock, SystemClock
+from tidemill.errors import Bug, Closed, InvalidInput, TidemillError
+from tidemill.limits import MIB, PREFETCH_BYTES, RECEIVED_ROWS_MAX
+from tidemill.log.ack_window import AckWindow
+from tidemill.log.contract import LogStore
+
+Start = Literal["earliest", "latest"] | int | datetime
+
+_MERGED_BYTES = MIB  # frames smaller than this are given together
+
+
+class Received(LogBatch):
+    """Rows that a receiver gave, which can be acked.
+
+    >>> import tidemill as tm
+    >>> with tm.Log("memory:doc-received") as log:
+    ...     receipt = log.publisher().send([b"a", b"b"])
+    ...     with log.receiver("billing", follow=False) as receiver:
+    ...         for batch in receiver:
+    ...             batch.ack()
+    ...     log.consumers()
+    {'billing': 2}
+    """
+
+    __slots__ = ("_receiver",)
+
+    def __init__(self, batch: LogBatch, receiver: Receiver) -> None:
+        super().__init__(batch.payload, batch.first_seq, batch._times)
+        self._receiver = receiver
+
+    def ack(self) -> None:
+        """All rows of the batch are done."""
+        self._receiver.ack(self.first_seq, self.last_seq)
+
+
+class Receiver:
+    """Gives a consumer its rows, in order. Made by `Log.receiver()`.
+
+    A consumer has one receiver at a time: a newer one fences the older, whose acks then raise
+    `tm.Fenced`. `ack` may be called from any thread. Use it in `with`, or call `close()`.
+
+    >>> import tidemill as tm
+    >>> log = tm.Log("memory:doc-receiver")
+    >>> receipt = log.publisher().send([b"a", b"b", b"c"])
+    >>> receiver = log.receiver("billing")
+    >>> batch = receiver.receive()
+    >>> batch.rows(), receiver.pointer, receiver.lag
+    ([b'a', b'b', b'c'], 0, 3)
+    >>> receiver.ack(2), receiver.pointer
+    (None, 0)
+    >>> receiver.ack(1), receiver.pointer
+    (None, 2)
+    >>> log.close()
+    """
+
+    def __init__(
+        self,
+        store: LogStore,
+        consumer: str,
+        *,
+        start: Start = "earliest",
+        follow: bool = True,
+        rows_max: int = RECEIVED_ROWS_MAX,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = SystemClock() if clock is None else clock
+        self._rows_max = _at_least_one(rows_max, "rows_max")
+        self._prefetch_bytes = _at_least_one(prefetch_bytes, "prefetch_bytes")
+        first = start_seq(store, start)
+        self._claim = store.claim_consumer(consumer, start=first)
+        self._window = AckWindow(self._claim.pointer)
+        self._stored = self._claim.pointer
+        self._at = self._claim.pointer + 1  # what is read next
+        self._given = self._claim.pointer  # the last row that was given
+        self._end = None if follow else store.ends().next
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
+        self._ahead: deque[LogBatch] = deque()
+        self._ahead_bytes = 0
+        self._news = 0  # how often the store told of new rows
+        self._is_finished = False  # there is nothing more to read
+        self._is_closed = False
+        self._read_failure: TidemillError | None = None  # raised behind the last row read
+        self._ack_failure: TidemillError | None = None  # raised by everything
+        self._reader: threading.Thread | None = None
+        self._keeper: threading.Thread | None = None
+        self._unwatch: Callable[[], None] = store.watch(self._hear)
+
+    @property
+    def consumer(self) -> str:
+        """The name of the consumer."""
+        return self._claim.name
+
+    @property
+    def pointer(self) -> int:
+        """All rows up to this number are acked; `flush()` waits until that is stored."""
+        return self._window.pointer
+
+    @property
+    def lag(self) -> int:
+        """How many rows there are behind the pointer."""
+        return max(0, self._store.ends().next - 1 - self._window.pointer)
+
+    def receive(self, wait_s: float | None = None) -> Received | None:
+        """The next rows; None if there are none within `wait_s` seconds, or ever.
+
+        Without `wait_s` it waits for as long as it takes. A receiver with `follow=False` has an
+        end, where it gives None.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-receive") as log:
+        ...     log.receiver("billing").receive(wait_s=0) is None
+        True
+        """
+        deadline = None if wait_s is None else self._clock.monotonic_s() + wait_s
+        with self._mutex:
+            while not self._ahead:
+                self._check()
+                if self._read_failure is not None:
+                    raise copy.copy(self._read_failure) from self._read_failure
+                if self._is_finished:
+                    return None
+                self._start_reader()
+                left = None if deadline is None else deadline - self._clock.monotonic_s()
+                if left is not None and left <= 0:
+                    return None
+                self._clock.wait(self._changed, left)
+            self._check()
+            batch = self._ahead.popleft()
+            self._ahead_bytes -= batch.payload.nbytes
+            self._given = batch.last_seq
+            self._changed.notify_all()
+        return Received(batch, self)
+
+    def __iter__(self) -> Receiver:
+        return self
+
+    def __next__(self) -> Received:
+        try:
+            batch = self.receive()
+        except Closed:
+            raise StopIteration from None  # Closed by another thread: so ends a loop that follows.
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def ack(self, seq: int, last: int | None = None) -> None:
+        """Row `seq` is done, or all rows from `seq` to `last`; in any order, from any thread.
+
+        The pointer moves to the end of the longest acked prefix, and is stored soon after. What
+        was acked before changes nothing.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-ack") as log:
+        ...     receipt = log.publisher().send([b"a", b"b"])
+        ...     receiver = log.receiver("billing")
+        ...     batch = receiver.receive()
+        ...     receiver.ack(1, 2)
+        ...     receiver.flush()
+        ...     log.consumers()
+        {'billing': 2}
+        """
+        last = seq if last is None else last
+        for number in (seq, last):
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise InvalidInput(f"a row is acked by its number, not by {number!r}")
+        with self._mutex:
+            self._check()
+            if last > self._given:
+                raise InvalidInput(
+                    f"row {last} cannot be acked: the last that was given is {self._given}"
+                )
+            if self._window.ack(seq, last):
+                self._start_keeper()
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Return once the pointer is stored."""
+        with self._mutex:
+            until = self._window.pointer
+            while self._stored < until:
+                self._check()
+                self._changed.wait()
+
+    def close(self) -> None:
+        """Store what was acked, and end; twice does no harm.
+
+        Raises what stopped the last acks from being stored: `tm.Fenced`, if a newer receiver has
+        taken over.
+        """
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._ahead.clear()
+            self._changed.notify_all()
+        self._unwatch()
+        for thread in (self._reader, self._keeper):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join()
+        if self._ack_failure is not None and self._stored < self._window.pointer:
+            raise copy.copy(self._ack_failure) from self._ack_failure
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except TidemillError:
+            if error is None:
+                raise
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed else ""
+        return f"<Receiver of {self.consumer!r} at {self.pointer}{state}>"
+
+    def _hear(self) -> None:
+        """The store has new rows. Called under its locks."""
+        with self._mutex:
+            self._news += 1
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self._ack_failure is not None:
+            raise copy.copy(self._ack_failure) from self._ack_failure
+        if self._is_closed:
+            raise Closed(f"the receiver of {self.consumer!r} was closed; open a new one")
+
+    def _start_reader(self) -> None:
+        if self._reader is None:
+            self._reader = _thread(self._read_ahead, "tidemill-receiver")
+
+    def _start_keeper(self) -> None:
+        if self._keeper is None:
+            self._keeper = _thread(self._keep, "tidemill-acks")
+
+    def _read_ahead(self) -> None:
+        failure = self._until_failure(self._read_some)
+        with self._mutex:
+            self._read_failure = failure
+            self._is_finished = True
+            self._changed.notify_all()
+
+    def _keep(self) -> None:
+        failure = self._until_failure(self._store_pointer)
+        with self._mutex:
+            self._ack_failure = failure
+            self._changed.notify_all()
+
+    def _until_failure(self, step: Callable[[], bool]) -> TidemillError | None:
+        """Go on until `step` says that it is over; returns what stopped it otherwise."""
+        try:
+            while step():
+                pass
+        except TidemillError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 (whoever waits for this thread must hear of it)
+            failure = Bug(f"a thread of the receiver of {self.consumer!r} died: {error!r}")
+            failure.__cause__ = error
+            return failure
+        return None
+
+    def _read_some(self) -> bool:
+        """Read the next rows, or wait for them; False when it is over."""
+        with self._mutex:
+            while self._ahead_bytes >= self._prefetch_bytes and not self._is_closed:
+                self._changed.wait()
+            if self._is_closed:
+                return False
+            news = self._news
+            room = self._prefetch_bytes - self._ahead_bytes
+        rows_max = self._rows_max
+        if self._end is not None:
+            rows_max = min(rows_max, self._end - self._at)
+        batches: list[LogBatch] = []
+        if rows_max > 0:
+            batches = self._store.read(self._at, rows_max=rows_max, bytes_max=room)
+        merged = merge_small(batches)
+        with self._mutex:
+            if merged:
+                self._ahead += merged
+                self._ahead_bytes += sum(batch.payload.nbytes for batch in merged)
+                self._at = merged[-1].next_seq
+            elif self._end is not None:
+                self._is_finished = True
+            elif self._news == news and not self._is_closed:
+                self._clock.wait(self._changed, self._store.capabilities.poll_s)
+                return True
+            self._changed.notify_all()
+            return not self._is_finished
+
+    def _store_pointer(self) -> bool:
+        """Store the newest pointer, or wait until it has moved; False when it is over."""
+        with self._mutex:
+            while self._stored == self._window.pointer and not self._is_closed:
+                self._changed.wait()
+            pointer = self._window.pointer
+            if self._stored == pointer:
+                return False
+        self._store.move_pointer(self._claim, pointer)
+        with self._mutex:
+            self._stored = pointer
+            self._changed.notify_all()
+        return True
+
+
+def start_seq(store: LogStore, start: Start) -> int:
+    """The number of the row at which to start."""
+    if start == "earliest":
+        return store.ends().first
+    if start == "latest":
+        return store.ends().next
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise InvalidInput("start has no time zone: datetime.now(timezone.utc), for example")
+        since = start - datetime(1970, 1, 1, tzinfo=UTC)
+        return store.seq_at(
+            since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds
+        )
+    if isinstance(start, int) and not isinstance(start, bool) and start >= 1:
+        return start
+    raise InvalidInput(
+        f"start is 'earliest', 'latest', the number of a row, or a datetime; not {start!r}"
+    )
+
+
+def merge_small(batches: list[LogBatch]) -> list[LogBatch]:
+    """Batches that follow each other, small ones together, so that each is worth its while.
+
+    >>> merge_small([LogBatch.of([b"a"]), LogBatch.of([b"b"], first_seq=2)])
+    [<LogBatch of 2 rows, 1 to 2, columns value>]
+    """
+    merged: list[LogBatch] = []
+    small: list[LogBatch] = []
+    size = 0
+    for batch in batches:
+        if size + batch.payload.nbytes > _MERGED_BYTES and small:
+            merged.append(LogBatch.concat(small))
+            small, size = [], 0
+        small.append(batch)
+        size += batch.payload.nbytes
+    return [*merged, LogBatch.concat(small)] if small else merged
+
+
+def _thread(target: Callable[[], None], name: str) -> threading.Thread:
+    # A daemon, so that a receiver that was never closed does not keep the process alive.
+    thread = threading.Thread(target=target, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _at_least_one(number: int, what: str) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise InvalidInput(f"{what} is a whole number from 1 on, not {number!r}")
+    return number

@@ -1,0 +1,150 @@
+"""The public face of a log, and what can be sent through it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.wrappers_pb2 import StringValue
+
+import tidemill as tm
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest) -> str:
+    return f"memory:{request.node.name[:50].replace('[', '-').rstrip(']')}"
+
+
+def test_protobuf_messages_are_sent_as_their_bytes(address: str) -> None:
+    with tm.Log(address) as log, log.publisher() as out:
+        out.send(StringValue(value="one"))
+        out.send([StringValue(value="two"), Timestamp(seconds=7)])
+        rows = log.read().rows()
+    assert StringValue.FromString(rows[0]).value == "one"
+    assert StringValue.FromString(rows[1]).value == "two"
+    assert Timestamp.FromString(rows[2]).seconds == 7
+
+
+def test_sourced_rows_say_where_they_come_from(address: str) -> None:
+    with tm.Log(address, schema=tm.SOURCED) as log, log.publisher() as out:
+        out.send(tm.Sourced(1, 42, "web", b"one"))
+        out.send([tm.Sourced(2, -1, "app", StringValue(value="two")), tm.Sourced(3, 0, "", b"")])
+        out.send({"source_type": 4, "source_id": 5, "source_name": "dict", "value": b"four"})
+        batch = log.read()
+    assert batch.payload.column("source_type").to_pylist() == [1, 2, 3, 4]
+    assert batch.payload.column("source_id").to_pylist() == [42, -1, 0, 5]
+    assert batch.payload.column("source_name").to_pylist() == ["web", "app", "", "dict"]
+    assert StringValue.FromString(batch.rows()[1]["value"]).value == "two"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [tm.Sourced(1, 42, "web", "text")],
+        [tm.Sourced(2**40, 42, "web", b"x")],
+        [tm.Sourced(1, 42, "web", b"x"), b"plain"],
+        [tm.Sourced(None, 42, "web", b"x")],  # type: ignore[arg-type]
+        [b"plain"],
+    ],
+)
+def test_sourced_rows_that_do_not_fit_are_refused(address: str, rows: object) -> None:
+    with tm.Log(address, schema=tm.SOURCED) as log, log.publisher() as out:
+        with pytest.raises(tm.InvalidInput):
+            out.send(rows)
+        assert log.ends().next == 1
+
+
+def test_sourced_rows_need_their_columns(address: str) -> None:
+    log = tm.Log(address)
+    with pytest.raises(tm.SchemaMismatch, match=r"schema=tm\.SOURCED"):
+        log.publisher().send(tm.Sourced(1, 42, "web", b"one"))
+    log.close()
+
+
+def test_read_joins_frames_up_to_rows_max(address: str) -> None:
+    with tm.Log(address) as log, log.publisher() as out:
+        for number in range(100):
+            out.send(b"%d" % number)
+        batch = log.read(11, rows_max=50)
+        assert batch.rows() == [b"%d" % number for number in range(10, 60)]
+        assert batch.times.type == pa.timestamp("us", tz="UTC")
+        assert len(batch.times) == len(batch.seqs) == 50
+        assert len(log.read(101)) == 0
+        for bad in (0, -1, True, 1.5):
+            with pytest.raises(tm.InvalidInput):
+                log.read(1, rows_max=bad)  # type: ignore[arg-type]
+
+
+def test_a_batch_is_a_table_for_others(address: str) -> None:
+    schema = pa.schema([("n", pa.int64()), ("city", pa.utf8())])
+    with tm.Log(address, schema=schema) as log, log.publisher() as out:
+        out.send([{"n": 1, "city": "Ghent"}, {"n": 2}])
+        batch = log.read()
+        assert log.schema == schema
+    table = pa.table(batch)
+    assert table.column_names == ["seq", "time", "n", "city"]
+    assert table.column("seq").to_pylist() == [1, 2]
+    assert batch.values.to_pylist() == [{"n": 1, "city": "Ghent"}, {"n": 2, "city": None}]
+    first = batch.first
+    assert first is not None
+    assert (first.seq, first.value) == (1, {"n": 1, "city": "Ghent"})
+    assert abs((datetime.now(UTC) - first.time).total_seconds()) < 60
+
+
+def test_trimming_takes_a_number_or_a_time(address: str) -> None:
+    with tm.Log(address) as log, log.publisher() as out:
+        out.send([b"a", b"b", b"c"])
+        log.receiver("slow").close()
+        assert log.trim(before=3) == 1
+        assert log.trim(before=3, force=True) == 3
+        log.remove_consumer("slow")
+        assert log.trim(before=datetime.now(UTC)) == 4
+        assert log.consumers() == {}
+        with pytest.raises(tm.InvalidInput):
+            log.trim(before=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+def test_closing_a_log_closes_what_was_made_of_it(address: str) -> None:
+    log = tm.Log(address)
+    out = log.publisher()
+    out.send([b"a"])
+    receiver = log.receiver("one")
+    batch = receiver.receive()
+    assert batch is not None
+    batch.ack()
+    log.close()
+    log.close()
+    for use in (lambda: out.send(b"b"), receiver.receive, log.ends, lambda: log.read(1)):
+        with pytest.raises(tm.Closed):
+            use()
+    with tm.Log(address) as again:
+        assert again.consumers() == {"one": 1}
+
+
+def test_a_fenced_receiver_does_not_keep_the_rest_open(address: str) -> None:
+    log = tm.Log(address)
+    out = log.publisher()
+    out.send([b"a"])
+    receiver = log.receiver("one")
+    assert receiver.receive() is not None
+    newer = log.receiver("one")
+    receiver.ack(1)
+    with pytest.raises(tm.Fenced):
+        log.close()
+    with pytest.raises(tm.Closed):
+        out.send(b"b")
+    with pytest.raises(tm.Closed):
+        newer.receive()
+
+
+@pytest.mark.parametrize("bad", ["gopher://x/y", "memory:", "memory:../x"])
+def test_an_address_that_makes_no_sense_is_refused(bad: str) -> None:
+    with pytest.raises(tm.InvalidInput):
+        tm.Log(bad)
+
+
+def test_an_option_that_nobody_knows_is_refused(address: str) -> None:
+    with pytest.raises(tm.InvalidInput, match="colour"):
+        tm.Log(address, colour="red")
