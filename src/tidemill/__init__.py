@@ -53,6 +53,7 @@ from tidemill.errors import (
     TidemillError,
     TooLarge,
     Trimmed,
+    Unavailable,
     UnknownFormat,
 )
 from tidemill.files.bucket import Custom, Shift, Width
@@ -118,6 +119,7 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "TidemillError",
     "TooLarge",
     "Trimmed",
+    "Unavailable",
     "UnknownFormat",
     "Width",
     "__version__",

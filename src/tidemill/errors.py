@@ -24,6 +24,7 @@
     │   ├── DiskFull
     │   ├── NoAccess                 read-only or forbidden
     │   ├── StorageFailed            the disk reported an error; the handle is poisoned
+    │   ├── Unavailable              a server did not answer in time
     │   ├── OutcomeUnknown           whether it was written will be known once one can look again
     │   └── MissingExtra             an optional dependency is not installed
     ├── Fenced                   a newer publisher or receiver took your place
@@ -146,6 +147,10 @@ class NoAccess(SurroundingsError):
 
 class StorageFailed(SurroundingsError):
     """The disk reported an error. The handle takes no more writes: close it, then open it again."""
+
+
+class Unavailable(SurroundingsError):
+    """The server did not answer for so long that trying again was given up."""
 
 
 class OutcomeUnknown(SurroundingsError):

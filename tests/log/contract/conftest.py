@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.files.fake_clock import FakeClock
-from tests.log.contract.implementations import IMPLEMENTATIONS, Bench, Implementation
+from tests.log.contract.implementations import IMPLEMENTATIONS, Bench, Implementation, OnMariaDB
 from tidemill.log.contract import LogStore
 
 
@@ -19,9 +19,13 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=IMPLEMENTATIONS, ids=str)
 def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Bench]:
-    implementation: Implementation = request.param
-    with implementation.start(tmp_path, clock) as bench:
-        yield bench
+    implementation: Implementation | OnMariaDB = request.param
+    if isinstance(implementation, OnMariaDB):
+        with implementation.start(request, clock) as bench:
+            yield bench
+    else:
+        with implementation.start(tmp_path, clock) as bench:
+            yield bench
 
 
 @pytest.fixture

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from tests.files.fake_clock import FakeClock
+from tests.services.mariadb import MariaDB
 from tidemill.batch import HEADER_BYTES
 from tidemill.clock import Clock
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
+from tidemill.log.mysql.store import MySQLLog
 
 
 class Bench(ABC):
@@ -85,9 +88,72 @@ def memory(lanes: int) -> Callable[[Path, Clock], AbstractContextManager[Bench]]
     return start
 
 
-IMPLEMENTATIONS = [
+class MySQLBench(Bench):
+    def __init__(self, server: MariaDB, database: str, parallelism: int, clock: Clock) -> None:
+        self._server = server
+        self._database = database
+        self._parallelism = parallelism
+        self._clock = clock
+        self._opened: list[LogStore] = []
+
+    def open(self, schema: pa.Schema | None = None) -> LogStore:
+        store = MySQLLog(
+            self._server.url(self._database, "log"),
+            schema=schema,
+            parallelism=self._parallelism,
+            clock=self._clock,
+        )
+        self._opened.append(store)
+        return store
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+    def lose(self, seq: int) -> None:
+        for table in self._tables():
+            self._server.execute(f"DELETE FROM {table} WHERE %s BETWEEN first AND last", seq)
+
+    def damage(self, seq: int) -> None:
+        at = HEADER_BYTES + 71  # counted from 1
+        for table in self._tables():
+            self._server.execute(
+                f"UPDATE {table} SET frame = INSERT(frame, %s, 1, "
+                "CHAR(ASCII(SUBSTRING(frame, %s, 1)) ^ 4)) WHERE %s BETWEEN first AND last",
+                at,
+                at,
+                seq,
+            )
+
+    def _tables(self) -> list[str]:
+        count = self._parallelism
+        return [f"{self._database}.queue_log_{count:03}_{shard:04}" for shard in range(count)]
+
+
+@dataclass(frozen=True)
+class OnMariaDB:
+    """A log on the server that the tests share, in a database of its own."""
+
+    name: str
+    parallelism: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    @contextmanager
+    def start(self, request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench]:
+        database = request.getfixturevalue("database")
+        server = request.getfixturevalue("mariadb")
+        bench = MySQLBench(server, database, self.parallelism, clock)
+        yield bench
+        bench.close()
+
+
+IMPLEMENTATIONS: list[Implementation | OnMariaDB] = [
     Implementation("memory", memory(lanes=1)),
     Implementation("memory-4-lanes", memory(lanes=4)),
+    OnMariaDB("mysql", parallelism=1),
+    OnMariaDB("mysql-4-shards", parallelism=4),
 ]
 
-__all__ = ["IMPLEMENTATIONS", "Bench", "FakeClock", "Implementation"]
+__all__ = ["IMPLEMENTATIONS", "Bench", "FakeClock", "Implementation", "OnMariaDB"]

@@ -1,0 +1,16 @@
+"""A log on MySQL or MariaDB: rows in sharded tables, decided by transactions of the server.
+
+address      where it is: mysql://user@host/database/name
+statements   all of the SQL
+prepared     prepared statements, which PyMySQL lacks
+connection   one connection, whose errors are ours
+patience     how long, and how often, to try again
+durability   what the server's settings promise
+tables       making the tables, and bringing them up to date
+under_way    the appends between their rows and the pointer: pure
+throttle     so many writes a second: pure
+rows         frames packed into rows, and back
+store        the log
+reading      the shards merged by number
+writer       the right to append
+"""

@@ -1,0 +1,96 @@
+"""Where a log on MySQL is: ``mysql://user:password@host:port/database/name?option=value``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tidemill.errors import InvalidInput, InvalidName
+from tidemill.names import check_name
+
+NAME_LENGTH_MAX = 40  # the longest table name of a log is 18 longer, and MySQL allows 64
+_OPTIONS = ("unix_socket", "ssl_ca", "timeout_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The server, the database and the log's name in it.
+
+    >>> address = Address.parse("mysql://app:secret@db.example/shop/orders")
+    >>> address.host, address.port, address.database, address.name, address.place
+    ('db.example', 3306, 'shop', 'orders', 'mysql://app@db.example:3306/shop/orders')
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    name: str
+    unix_socket: str | None = None
+    ssl_ca: str | None = (
+        None  # a file of certificates; the server must show one that they vouch for
+    )
+    timeout_s: float = 30.0  # how long a connection may be silent before it counts as lost
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Read a URL; anything that is wrong with it is `InvalidInput`, without its password."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("mysql", "mariadb"):
+            raise InvalidInput(
+                f"the URL of a log on MySQL starts with mysql://, not {parts.scheme!r}"
+            )
+        path = [unquote(part) for part in parts.path.split("/")[1:]]
+        if len(path) != 2 or not all(path) or not parts.hostname:
+            raise InvalidInput("use mysql://user@host:3306/database/name for a log on MySQL")
+        try:
+            port = parts.port or 3306
+        except ValueError as cause:
+            raise InvalidInput(f"the URL of a log has an impossible port: {cause}") from cause
+        options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if unknown := sorted(options.keys() - set(_OPTIONS)):
+            raise InvalidInput(
+                f"unknown option {unknown[0]!r} in the URL of a log: use {', '.join(_OPTIONS)}"
+            )
+        return cls(
+            host=parts.hostname,
+            port=port,
+            user=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            database=path[0],
+            name=check_log_name(path[1]),
+            unix_socket=options.get("unix_socket"),
+            ssl_ca=options.get("ssl_ca"),
+            timeout_s=_seconds(options.get("timeout_s", "30")),
+        )
+
+    @property
+    def place(self) -> str:
+        """The log for messages: its URL without password."""
+        return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}/{self.name}"
+
+
+def check_log_name(name: str) -> str:
+    """Return a name that a log on MySQL may have, else raise `InvalidName`.
+
+    >>> check_log_name("orders")
+    'orders'
+    """
+    check_name(name, what="log")
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"the name of a log on MySQL has at most {NAME_LENGTH_MAX} characters, this one has "
+            f"{len(name)}: its tables' names are longer, and the server bounds them"
+        )
+    return name
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise InvalidInput(f"timeout_s must be a number of seconds above 0, not {text!r}")
+    return seconds

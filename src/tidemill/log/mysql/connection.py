@@ -1,0 +1,198 @@
+"""One connection to the server, whose errors are ours.
+
+A failed statement ends in one of three ways, and who called decides what to do about it:
+
+- `Lost`: the connection is gone, or silent for too long. Whether the statement took effect is
+  unknown. The connection is of no more use.
+- `Busy`: the server rolled the transaction back because of others (a deadlock, a lock that took
+  too long). It did not take effect; try again.
+- one of `tidemill.errors`: the server refused, and would again.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from tidemill.errors import (
+    Corrupt,
+    DiskFull,
+    MissingExtra,
+    NoAccess,
+    NotAQueue,
+    StorageFailed,
+    TidemillError,
+    TooLarge,
+)
+from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.statements import ISOLATION, KILL, SESSION
+
+try:
+    import pymysql
+    import pymysql.constants.CLIENT
+
+    from tidemill.log.mysql.prepared import Argument, Prepared
+except ImportError as cause:
+    raise MissingExtra("a log on MySQL needs PyMySQL: pip install 'tidemill[mysql]'") from cause
+
+# Locks of a client that vanished without a word go when the server ends its connection: after this
+# long without a statement. So ours are renewed when they were idle for half of it.
+IDLE_S = 20
+LOCK_WAIT_S = 5
+CONNECT_S_MAX = 10.0
+
+_BUSY = {1205, 1213, 1020}
+# The server is going away, was told to end this connection, or has no room for another.
+_LOST = {1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1184, 1203, 1317, 1927, 1152, 4031}
+_REFUSED: dict[int, type[TidemillError]] = {
+    1021: DiskFull,
+    1041: DiskFull,
+    1114: DiskFull,
+    1044: NoAccess,
+    1045: NoAccess,
+    1142: NoAccess,
+    1143: NoAccess,
+    1227: NoAccess,
+    1290: NoAccess,
+    1698: NoAccess,
+    1792: NoAccess,
+    1836: NoAccess,
+    1049: NotAQueue,
+    1153: TooLarge,
+    1146: Corrupt,
+}
+
+
+class Lost(Exception):
+    """The connection broke; what was under way may have taken effect or not."""
+
+
+class Busy(Exception):
+    """The server rolled back what was under way because of others."""
+
+
+class _Driver(pymysql.Connection):
+    """PyMySQL's connection, which uses TLS if the server offers it, without loading certificates
+    that nothing is checked against each time.
+    """
+
+    def _create_ssl_ctx(self, sslp: dict[str, Any]) -> ssl.SSLContext:
+        if not sslp:
+            return _unverified()
+        context: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]
+        return context
+
+
+@cache
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class Connection:
+    """A connection that reads its own commits only when told to: each statement is by itself
+    unless it stands between `begin` and `commit`.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._prepared: dict[str, Prepared] = {}
+        self.used_s = time.monotonic()
+        timeout_s = address.timeout_s
+        try:
+            self._driver: pymysql.Connection[Any] = _Driver(
+                host=address.host,
+                port=address.port,
+                user=address.user,
+                password=address.password,
+                database=address.database,
+                unix_socket=address.unix_socket,
+                ssl_ca=address.ssl_ca,
+                ssl_verify_identity=bool(address.ssl_ca),
+                charset="utf8mb4",
+                autocommit=True,
+                # Rows that an UPDATE finds count, whether it had to change them or not.
+                client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
+                connect_timeout=min(timeout_s, CONNECT_S_MAX),
+                read_timeout=timeout_s,
+                write_timeout=timeout_s,
+            )
+        except (pymysql.err.Error, OSError) as cause:
+            raise self._ours(cause) from cause
+        try:
+            self.execute(ISOLATION)
+            self.execute(SESSION, LOCK_WAIT_S, IDLE_S)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it was idle for so long that the server may end it, or gone."""
+        return not self._driver.open or time.monotonic() - self.used_s > IDLE_S / 2
+
+    def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """Run a statement, and give back its rows."""
+        try:
+            with self._driver.cursor() as cursor:
+                cursor.execute(statement, arguments)
+                rows = list(cursor.fetchall())
+        except (pymysql.err.Error, OSError) as cause:
+            raise self._ours(cause) from cause
+        self.used_s = time.monotonic()
+        return rows
+
+    def execute(self, statement: str, *arguments: object) -> int:
+        """Run a statement, and give back how many rows it changed."""
+        try:
+            with self._driver.cursor() as cursor:
+                changed = cursor.execute(statement, arguments)
+        except (pymysql.err.Error, OSError) as cause:
+            raise self._ours(cause) from cause
+        self.used_s = time.monotonic()
+        return changed
+
+    def execute_prepared(self, statement: str, arguments: Sequence[Argument]) -> int:
+        """Run a statement that the server keeps; its parameters are written as `?`."""
+        try:
+            prepared = self._prepared.get(statement)
+            if prepared is None:
+                prepared = self._prepared[statement] = Prepared(self._driver, statement)
+            changed = prepared.execute(arguments)
+        except (pymysql.err.Error, OSError) as cause:
+            raise self._ours(cause) from cause
+        self.used_s = time.monotonic()
+        return changed
+
+    def kill(self, thread: int) -> None:
+        """End another connection of ours, and with it what it was doing."""
+        try:
+            with self._driver.cursor() as cursor:
+                cursor.execute(KILL.format(thread=int(thread)))
+        except pymysql.err.Error as cause:
+            # It is gone already, or somebody else's; then it ends when it was idle for long.
+            if cause.args and cause.args[0] in (1094, 1095):
+                return
+            raise self._ours(cause) from cause
+
+    def close(self) -> None:
+        """Close it, without a word to the server, which may not answer; twice does no harm."""
+        self._driver._force_close()  # type: ignore[attr-defined]
+
+    def _ours(self, cause: BaseException) -> Exception:
+        code = cause.args[0] if cause.args and isinstance(cause.args[0], int) else 0
+        if code in _BUSY:
+            return Busy(f"the server reports {code}")
+        # Codes from 2000 on are the client's: it could not connect, send or receive.
+        lost = isinstance(cause, (OSError, pymysql.err.InterfaceError))
+        if lost or code in _LOST or 2000 <= code < 3000 or "Packet sequence" in str(cause):
+            return Lost(f"no connection to the server of {self._address.place}: {cause}")
+        kind = _REFUSED.get(code, StorageFailed)
+        message = cause.args[1] if len(cause.args) > 1 else str(cause)
+        hint = "; raise max_allowed_packet of the server" if kind is TooLarge else ""
+        return kind(f"the server of {self._address.place} refuses ({code}): {message}{hint}")

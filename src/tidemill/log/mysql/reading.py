@@ -1,0 +1,180 @@
+"""The shards merged by number: first where the rows lie, then the rows themselves.
+
+    shard 0   │1–3│        │10–12│
+    shard 1        │4–6│                     1–3, 4–6, 7–9, 10–12: nothing may be missing
+    shard 2            │7–9│
+
+One statement finds the ends of the log and the places of the next rows, in one snapshot; so what
+is missing there is missing, and no row that is being written can be seen. It gives their sizes as
+well, so that no more is fetched than was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidemill.batch import LogBatch, SchemaVersions
+from tidemill.errors import Corrupt
+from tidemill.log.contract import Ends
+from tidemill.log.frames import missing
+from tidemill.log.mysql.connection import Connection
+from tidemill.log.mysql.rows import unpack_row
+from tidemill.log.mysql.statements import Statements
+from tidemill.log.refusals import trimmed
+
+PLACES_MAX = 256  # of each shard, in one statement
+
+
+class Place(NamedTuple):
+    """A row of a shard, without its frames."""
+
+    shard: int
+    first: int
+    last: int
+    size: int
+
+
+def find_places(
+    connection: Connection, statements: Statements, start: int
+) -> tuple[Ends, list[Place]]:
+    """The ends of the log, and where its rows from `start` on lie, by number and without a hole.
+
+    Raises `Trimmed` or `MissingRows`. The places are some of the next, at least one unless `start`
+    is at the end.
+    """
+    arguments = [argument for _ in statements.shards for argument in (start, start, PLACES_MAX)]
+    found = connection.query(statements.find, *arguments)
+    ends, places = _parted(found)
+    if start < ends.first:
+        raise trimmed(start, ends.first)
+    if start >= ends.next:
+        return ends, []
+    following = follow(places, start, [PLACES_MAX] * len(statements.shards))
+    if not following:
+        above = [place.first for place in places if place.first > start]
+        raise missing(start, min(above, default=ends.next) - 1)
+    return ends, following
+
+
+def _parted(found: Sequence[tuple[int, ...]]) -> tuple[Ends, list[Place]]:
+    ends = next((row for row in found if row[0] == -1), None)
+    if ends is None or ends[1] is None or ends[2] is None:
+        raise Corrupt("the row of the writer pointer or of the first row is missing")
+    places = [Place(*map(int, row)) for row in found if row[0] != -1]
+    return Ends(int(ends[1]), int(ends[2]) + 1), places
+
+
+def follow(places: Sequence[Place], start: int, counts_max: Sequence[int]) -> list[Place]:
+    """The places from that of `start` on, for as long as each follows the one before.
+
+    A shard of which as many were given as were asked for may have more, so that beyond its last
+    one nothing can be said.
+
+    >>> one, two, four = Place(0, 1, 3, 9), Place(1, 4, 6, 9), Place(0, 10, 12, 9)
+    >>> [place.first for place in follow([one, four, two], 2, [5, 5])]
+    [1, 4]
+    >>> [place.first for place in follow([one, four, two], 2, [5, 1])]
+    [1, 4]
+    >>> follow([four], 2, [5, 5])
+    []
+    """
+    limit = None
+    for shard, count_max in enumerate(counts_max):
+        firsts = [place.first for place in places if place.shard == shard]
+        if len(firsts) >= count_max:
+            limit = max(firsts) if limit is None else min(limit, max(firsts))
+    found: list[Place] = []
+    for place in sorted(places, key=lambda place: place.first):
+        if limit is not None and place.first > limit:
+            break
+        if place.last < start:
+            continue  # The last row before `start`, of a shard that does not hold it.
+        if place.first > start or (found and place.first < start):
+            break
+        found.append(place)
+        start = place.last + 1
+    return found
+
+
+def within(places: Sequence[Place], start: int, rows_max: int, bytes_max: int) -> list[Place]:
+    """As many of the places as hold `rows_max` rows from `start` on, or `bytes_max` bytes.
+
+    >>> places = [Place(0, 1, 3, 100), Place(1, 4, 6, 100), Place(0, 7, 9, 100)]
+    >>> [len(within(places, 2, rows, size)) for rows, size in [(3, 1000), (9, 150), (9, 0)]]
+    [2, 1, 1]
+    """
+    found: list[Place] = []
+    size = 0
+    for place in places:
+        size += place.size
+        if found and (place.first >= start + rows_max or size > bytes_max):
+            break
+        found.append(place)
+    return found
+
+
+def fetch(
+    connection: Connection, statements: Statements, places: Sequence[Place]
+) -> list[bytes] | None:
+    """The frames in those places; None if some have gone, as a trim may remove them meanwhile."""
+    found: dict[int, bytes] = {}
+    for shard in {place.shard for place in places}:
+        wanted = [place.first for place in places if place.shard == shard]
+        rows = connection.query(statements.frames[shard], wanted[0], wanted[-1])
+        found.update((int(first), frames) for first, frames in rows)
+    if any(place.first not in found for place in places):
+        return None
+    return [found[place.first] for place in places]
+
+
+def decode_places(
+    places: Sequence[Place],
+    data: Sequence[bytes],
+    start: int,
+    *,
+    rows_max: int,
+    versions: SchemaVersions,
+    statements: Statements,
+) -> list[LogBatch]:
+    """The rows from `start` on; damage behind the first of them is left to a later call."""
+    batches: list[LogBatch] = []
+    for place, frames in zip(places, data, strict=True):
+        try:
+            found = unpack_row(frames, place.first, place.last, versions)
+        except Corrupt as damage:
+            if batches:
+                return batches
+            table = statements.shards[place.shard].strip("`")
+            raise Corrupt(
+                f"the frames with rows {place.first} to {place.last} are damaged (table {table}, "
+                f"first = {place.first}): {damage.reason}"
+            ) from damage
+        for batch in found:
+            if batch.next_seq <= start:
+                continue
+            part = batch.slice(max(0, start - batch.first_seq), rows_max)
+            batches.append(part)
+            start = part.next_seq
+            rows_max -= len(part)
+            if rows_max <= 0:
+                return batches
+    return batches
+
+
+def seq_at(connection: Connection, statements: Statements, time_us: int) -> int:
+    """The first row written at `time_us` or later, by halving: times never decrease."""
+    ((first, next_seq),) = connection.query(statements.ends)
+    low, high = int(first), int(next_seq)  # the row sought is at `low` or above, at most `high`
+    while low < high:
+        middle = (low + high) // 2
+        rows = connection.query(statements.time_before, *[middle] * len(statements.shards))
+        found = max(rows, default=None)
+        if found is None or found[1] < middle:
+            # Trimmed since, or lost: what is below cannot be the answer.
+            low = middle + 1
+        elif found[2] >= time_us:
+            high = max(low, int(found[0]))
+        else:
+            low = int(found[1]) + 1
+    return low

@@ -1,0 +1,243 @@
+"""A log on MySQL or MariaDB, opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from tidemill.batch import DEFAULT, LogBatch, SchemaVersions
+from tidemill.clock import Clock, SystemClock
+from tidemill.errors import Closed, Corrupt
+from tidemill.log.contract import (
+    Capabilities,
+    ConsumerClaim,
+    ConsumerState,
+    Ends,
+    LogStore,
+)
+from tidemill.log.mysql import consumers, reading, trimming
+from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.connection import Busy, Connection
+from tidemill.log.mysql.durability import ServerSettings
+from tidemill.log.mysql.pool import Pool
+from tidemill.log.mysql.statements import BEGIN, COMMIT
+from tidemill.log.mysql.tables import open_tables
+from tidemill.log.mysql.writer import MySQLWriter
+from tidemill.names import check_name
+
+RETRY_S = 60.0
+POLL_S = 0.05
+
+T = TypeVar("T")
+
+
+class MySQLLog(LogStore):
+    """One user of a log on a server. Opening it makes its tables if they are not there.
+
+    `parallelism` is the number of shards, and of connections that write; None takes what the log
+    has, 4 if it is new. `writes_per_second_max` bounds the writes of each, while groups grow; None
+    or 0 is no bound. `retry_s` is how long a call tries again when the server is away.
+    """
+
+    capabilities = Capabilities(persistent=True, many_processes=True, poll_s=POLL_S)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: pa.Schema | None = None,
+        parallelism: int | None = None,
+        writes_per_second_max: float | None = None,
+        retry_s: float = RETRY_S,
+        create: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self._address = Address.parse(url)
+        self.place = self._address.place
+        self._clock = SystemClock() if clock is None else clock
+        self._writes_per_second_max = writes_per_second_max
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._writers: weakref.WeakSet[MySQLWriter] = weakref.WeakSet()
+        self._pool = Pool(self._address, retry_s)
+        name = self._address.name
+        try:
+            self.statements = self._pool.run(
+                lambda connection: open_tables(connection, name, parallelism, create=create)
+            )
+            self._versions = self._pool.run(lambda connection: self._evolved(connection, schema))
+        except BaseException:
+            self._pool.close()
+            raise
+
+    @property
+    def versions(self) -> SchemaVersions:
+        self._check_open()
+        return self._versions
+
+    def settings(self) -> ServerSettings:
+        """What the server promises, asked for anew."""
+        return self._run(ServerSettings.read)
+
+    def ends(self) -> Ends:
+        def work(connection: Connection) -> Ends:
+            ((first, next_seq),) = connection.query(self.statements.ends)
+            if first is None or next_seq is None:
+                raise Corrupt("the row of the writer pointer or of the first row is missing")
+            return Ends(int(first), int(next_seq))
+
+        return self._run(work)
+
+    def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
+        def work(connection: Connection) -> list[LogBatch]:
+            _, following = reading.find_places(connection, self.statements, start)
+            places = reading.within(following, start, rows_max, bytes_max)
+            data = reading.fetch(connection, self.statements, places)
+            if data is None:
+                # Removed between the two looks; the next one says by whom.
+                raise Busy("rows were removed while they were read")
+            return self._decode(connection, places, data, start, rows_max)
+
+        return self._run(work)
+
+    def _decode(
+        self,
+        connection: Connection,
+        places: list[reading.Place],
+        data: list[bytes],
+        start: int,
+        rows_max: int,
+    ) -> list[LogBatch]:
+        def decoded(versions: SchemaVersions) -> list[LogBatch]:
+            return reading.decode_places(
+                places,
+                data,
+                start,
+                rows_max=rows_max,
+                versions=versions,
+                statements=self.statements,
+            )
+
+        known = self._versions
+        try:
+            return decoded(known)
+        except Corrupt:
+            # It may be a version that was added since.
+            self._versions = self._read_versions(connection)
+            if self._versions == known:
+                raise
+        return decoded(self._versions)
+
+    def seq_at(self, time_us: int) -> int:
+        return self._run(lambda connection: reading.seq_at(connection, self.statements, time_us))
+
+    def claim(self) -> MySQLWriter:
+        self._check_open()
+        writer = MySQLWriter(
+            self._address,
+            self.statements,
+            self._pool,
+            clock=self._clock,
+            writes_per_second_max=self._writes_per_second_max,
+        )
+        self._writers.add(writer)
+        return writer
+
+    def consumers(self) -> dict[str, ConsumerState]:
+        return self._run(lambda connection: consumers.listed(connection, self.statements))
+
+    def claim_consumer(self, name: str, *, start: int) -> ConsumerClaim:
+        self._check_open()
+        check_name(name, what="consumer")
+        return self._run(
+            lambda connection: consumers.claimed(connection, self.statements, name, start)
+        )
+
+    def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
+        self._run(lambda connection: consumers.moved(connection, self.statements, claim, pointer))
+
+    def remove_consumer(self, name: str) -> None:
+        self._run(lambda connection: connection.execute(self.statements.remove, name.encode()))
+
+    def trim(self, before: int, *, force: bool = False) -> int:
+        first = self._run(
+            lambda connection: trimming.decided(connection, self.statements, before, force=force)
+        )
+        self._run(lambda connection: trimming.swept(connection, self.statements, first))
+        return first
+
+    def notes(self) -> dict[str, str]:
+        rows = self._run(lambda connection: connection.query(self.statements.notes))
+        return {name.decode(): value.decode() for name, value in rows}
+
+    def set_note(self, name: str, value: str, *, expected: str | None) -> bool:
+        self._check_open()
+        key, new = check_name(name, what="note").encode(), value.encode()
+
+        tries = 0
+
+        def work(connection: Connection) -> bool:
+            nonlocal tries
+            tries += 1
+            if expected is None:
+                done = connection.execute(self.statements.add_note, key, new)
+            else:
+                done = connection.execute(self.statements.set_note, new, key, expected.encode())
+            if not done and tries > 1:
+                # A try whose answer was lost may have done it.
+                return connection.query(self.statements.note, key) == [(new,)]
+            return bool(done)
+
+        return self._run(work)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if os.getpid() != self._pid:
+            return  # The connections are the parent's.
+        self._pool.closing.set()  # Whoever waits for a server that is away stops waiting.
+        for writer in list(self._writers):
+            writer.close()
+        self._pool.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the log was closed; open it again")
+        if os.getpid() != self._pid:
+            raise Closed("the log was opened before os.fork(); open it again in this process")
+
+    def _run(self, work: Callable[[Connection], T]) -> T:
+        self._check_open()
+        return self._pool.run(work)
+
+    def _read_versions(self, connection: Connection) -> SchemaVersions:
+        rows = connection.query(self.statements.schemas)
+        return _parsed([description for _, description in rows])
+
+    def _evolved(self, connection: Connection, schema: pa.Schema | None) -> SchemaVersions:
+        """The versions, with what `schema` adds stored durably; of a new log, its first."""
+        connection.execute(BEGIN)
+        rows = connection.query(self.statements.schemas + " FOR UPDATE")
+        if not rows:
+            versions = SchemaVersions([DEFAULT if schema is None else schema])
+        else:
+            found = _parsed([description for _, description in rows])
+            versions = found if schema is None else found.evolve(schema)
+        descriptions = versions.to_json()
+        for number in range(len(rows), len(descriptions)):
+            text = json.dumps(descriptions[number]).encode()
+            connection.execute(self.statements.add_schema, number, text)
+        connection.execute(COMMIT)
+        return versions
+
+
+def _parsed(descriptions: list[bytes]) -> SchemaVersions:
+    try:
+        data: list[Any] = [json.loads(description) for description in descriptions]
+    except ValueError as cause:
+        raise Corrupt(f"a stored schema version is no JSON: {cause}") from cause
+    return SchemaVersions.from_json(data)

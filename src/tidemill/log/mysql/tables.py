@@ -1,0 +1,135 @@
+"""Making the tables of a log, and bringing them up to date.
+
+`tidemill_logs` says for each log of a database how many shards it has and which layout its tables
+have. A log is registered first, with layout 0, which has no tables; each migration leads from one
+layout to the next, and the first makes the tables. So a crash anywhere is mended by whoever opens
+the log next, and the parallelism that counts is the one that was registered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from tidemill.errors import Corrupt, InvalidInput, NotAQueue, StorageFailed, UnknownFormat
+from tidemill.log.mysql.connection import Busy, Connection
+from tidemill.log.mysql.statements import (
+    LOCK,
+    REGISTER,
+    REGISTERED,
+    REGISTRY,
+    SET_LAYOUT,
+    UNLOCK,
+    Statements,
+)
+from tidemill.names import check_unique
+
+PARALLELISM = 4  # of a log that is made without saying
+PARALLELISM_MAX = 64
+_LOCK_S = 10
+
+_TABLES = (
+    "SELECT table_name, engine FROM information_schema.tables "
+    "WHERE table_schema = DATABASE() AND table_name IN %s"
+)
+
+Migration = Callable[[Connection, Statements], None]
+
+
+def _create(connection: Connection, statements: Statements) -> None:
+    for statement in statements.create:
+        connection.execute(statement)
+
+
+# From layout n to layout n + 1. Each can be repeated, because a crash may come after half of it:
+# the server commits every change of a table by itself.
+MIGRATIONS: Sequence[Migration] = (_create,)
+
+
+def open_tables(
+    connection: Connection,
+    name: str,
+    parallelism: int | None,
+    *,
+    create: bool,
+    migrations: Sequence[Migration] = MIGRATIONS,
+) -> Statements:
+    """The statements for a log whose tables are there and up to date.
+
+    Raises `InvalidInput` if it has another parallelism than the one given, `NotAQueue` if it is not
+    there and shall not be made, `UnknownFormat` if a newer version has changed its tables.
+    """
+    if parallelism is not None and not 1 <= parallelism <= PARALLELISM_MAX:
+        raise InvalidInput(f"parallelism must be 1 to {PARALLELISM_MAX}, not {parallelism}")
+    found = _registered(connection, name)
+    if found is None or found[1] < len(migrations):
+        if found is None and not create:
+            raise NotAQueue(f"the database has no log named {name!r}: send to it, or create it")
+        found = _bring_up_to_date(connection, name, parallelism, migrations)
+    recorded, layout = found
+    if layout > len(migrations):
+        raise UnknownFormat(
+            f"the tables of log {name!r} have layout {layout}, this version knows "
+            f"{len(migrations)}: use a newer version"
+        )
+    if parallelism not in (None, recorded):
+        raise InvalidInput(
+            f"log {name!r} has a parallelism of {recorded}, not {parallelism}; it cannot be changed"
+        )
+    statements = Statements(name, recorded)
+    _check(connection, statements)
+    return statements
+
+
+def _registered(connection: Connection, name: str) -> tuple[int, int] | None:
+    """(parallelism, layout), None if there is no such log."""
+    if not connection.query(_TABLES, ["tidemill_logs"]):
+        return None
+    rows = connection.query(REGISTERED, name.lower().encode())
+    if not rows:
+        return None
+    found, parallelism, layout = rows[0]
+    check_unique(name, [found.decode()], what="log")
+    return int(parallelism), int(layout)
+
+
+def _bring_up_to_date(
+    connection: Connection, name: str, parallelism: int | None, migrations: Sequence[Migration]
+) -> tuple[int, int]:
+    # One at a time. The server gives the lock back if this connection ends.
+    lock = "tidemill:" + hashlib.sha256(name.lower().encode()).hexdigest()[:40]
+    if connection.query(LOCK, lock, _LOCK_S) != [(1,)]:
+        raise Busy("another process is making or changing the tables")
+    try:
+        connection.execute(REGISTRY)
+        connection.execute(
+            REGISTER, name.encode(), name.lower().encode(), parallelism or PARALLELISM
+        )
+        found = _registered(connection, name)
+        if found is None:
+            raise Corrupt(f"log {name!r} was registered in tidemill_logs and is not there")
+        recorded, layout = found
+        if parallelism in (None, recorded):
+            for number in range(layout, len(migrations)):
+                migrations[number](connection, Statements(name, recorded))
+                connection.execute(SET_LAYOUT, number + 1, name.encode(), number)
+                layout = number + 1
+        return recorded, layout
+    finally:
+        connection.query(UNLOCK, lock)
+
+
+def _check(connection: Connection, statements: Statements) -> None:
+    """Every table is there, in an engine with transactions."""
+    engines = {
+        name.decode() if isinstance(name, bytes) else name: engine
+        for name, engine in connection.query(_TABLES, statements.tables)
+    }
+    for table in statements.tables:
+        if table not in engines:
+            raise Corrupt(f"table {table} is missing: restore it from a backup")
+        if str(engines[table]).lower() != "innodb":
+            raise StorageFailed(
+                f"table {table} uses the engine {engines[table]}, which has no transactions: "
+                "ALTER TABLE … ENGINE=InnoDB"
+            )

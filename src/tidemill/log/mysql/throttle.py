@@ -1,0 +1,37 @@
+"""So many writes a second in each lane, however many rows each of them holds: pure."""
+
+from __future__ import annotations
+
+from tidemill.clock import Clock
+from tidemill.errors import InvalidInput
+
+
+class Throttle:
+    """When each lane may write again. No rate, or 0, means as often as it likes.
+
+    >>> from tidemill.clock import SystemClock
+    >>> throttle = Throttle(10, lanes=2, clock=SystemClock())
+    >>> throttle.wrote(0)
+    >>> 0.09 < throttle.turn_s(0) <= 0.1, throttle.turn_s(1)
+    (True, 0.0)
+    """
+
+    def __init__(self, writes_per_second_max: float | None, *, lanes: int, clock: Clock) -> None:
+        rate = writes_per_second_max or 0.0
+        if not 0 <= rate < float("inf"):
+            raise InvalidInput(
+                f"writes_per_second_max must be 0 (no limit) or more, not {writes_per_second_max}"
+            )
+        self._interval_s = 1 / rate if rate else 0.0
+        self._clock = clock
+        self._turns_s = [float("-inf")] * lanes
+
+    def turn_s(self, lane: int) -> float:
+        """In how many seconds the lane may write again; 0 for at once."""
+        if not self._interval_s:
+            return 0.0
+        return max(0.0, self._turns_s[lane] - self._clock.monotonic_s())
+
+    def wrote(self, lane: int) -> None:
+        """Note a write, from which the next one keeps its distance."""
+        self._turns_s[lane] = self._clock.monotonic_s() + self._interval_s

@@ -1,0 +1,33 @@
+"""Giving up rows: decided in one transaction, removed piece by piece afterwards.
+
+A crash in between leaves rows that nobody can read; the next trim removes them.
+"""
+
+from __future__ import annotations
+
+from tidemill.log.mysql.connection import Connection
+from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
+
+ROWS_PER_DELETE = 100  # of a table, so that no transaction is long
+
+
+def decided(connection: Connection, statements: Statements, before: int, *, force: bool) -> int:
+    """Move the first row, as far as consumers allow, and say where it is then."""
+    connection.execute(BEGIN)
+    ((first,),) = connection.query(statements.first_locked)
+    ((written, _),) = connection.query(statements.written)
+    before = min(before, int(written) + 1)
+    if not force:
+        pointers = [int(row[1]) + 1 for row in connection.query(statements.consumers_locked)]
+        before = min([before, *pointers])
+    if before > int(first):
+        connection.execute(statements.set_first, before)
+    connection.execute(COMMIT)
+    return max(before, int(first))
+
+
+def swept(connection: Connection, statements: Statements, first: int) -> None:
+    """Remove what lies below the first row; a row that reaches across stays."""
+    for delete in statements.delete_below:
+        while connection.execute(delete, first, first, ROWS_PER_DELETE) == ROWS_PER_DELETE:
+            pass

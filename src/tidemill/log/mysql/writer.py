@@ -1,0 +1,428 @@
+"""The right to append to a log on a server.
+
+An append writes its row in the table of its lane, then the writer pointer moves over it:
+
+    lanes, side by side       insert a row, if the epoch is still ours      ─┐  any order
+    whoever comes first       move the pointer over all that is without a   ◀┘
+                              hole, with the producers' marks, if the epoch
+                              is still ours
+    all whose rows it covers  return
+
+An append with nothing under way before it does both in one transaction, and so needs one commit.
+
+When a connection breaks, nobody knows whether its last statement took effect. Then the writer takes
+a new epoch, which only it may follow itself in: that removes every row above the pointer, and tells
+where the pointer is. What it covers was written; all else is written again, with the same numbers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+from tidemill.clock import Clock
+from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
+from tidemill.files.receipt import Durability
+from tidemill.limits import FRAME_BODY_BYTES_MAX
+from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
+from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.connection import Busy, Connection, Lost
+from tidemill.log.mysql.durability import ServerSettings
+from tidemill.log.mysql.patience import Patience
+from tidemill.log.mysql.pool import Pool
+from tidemill.log.mysql.rows import PackedRow, pack_rows
+from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
+from tidemill.log.mysql.takeover import hold_badge, take_over
+from tidemill.log.mysql.throttle import Throttle
+from tidemill.log.mysql.under_way import Numbers, UnderWay
+from tidemill.log.refusals import publisher_fenced
+
+GROUP_BYTES = 4 << 20  # of one append; a reader fetches at least a whole one
+_PACKET_SPARE_BYTES = 4096  # beside the frames: the statement's other values, and a frame's header
+_SETTINGS_S = 1.0  # how often the server's settings are looked at while writing
+
+
+class _Superseded(Exception):
+    """This writer has taken a newer epoch since; look again, and write again if need be."""
+
+
+class MySQLWriter(LogWriter):
+    """Made by `MySQLLog.claim`, which takes the next epoch."""
+
+    def __init__(
+        self,
+        address: Address,
+        statements: Statements,
+        pool: Pool,
+        *,
+        clock: Clock,
+        writes_per_second_max: float | None,
+    ) -> None:
+        self._address = address
+        self._statements = statements
+        self._pool = pool
+        self._clock = clock
+        self._owner = os.urandom(16)
+        self.lanes = len(statements.shards)
+        self._throttle = Throttle(writes_per_second_max, lanes=self.lanes, clock=clock)
+        self._changed = threading.Condition()
+        self._recovery = threading.Lock()
+        self._is_closed = False
+        self._is_settling = False  # a takeover is under way; nothing new is written
+        self._is_showing = False  # somebody moves the pointer
+        self._active = 0
+        self._failure: TidemillError | None = None
+        # Each lane's is used by the thread of its append, the pointer's by who shows. The last.
+        self._connections: list[Connection | None] = [None] * (self.lanes + 1)
+
+        self._settings_s = time.monotonic()
+        self._settings = pool.run(ServerSettings.read)
+        packet = self._settings.packet_bytes_max
+        self._row_bytes_max = packet - _PACKET_SPARE_BYTES
+        self.frame_bytes_max = min(self._row_bytes_max - 128, FRAME_BODY_BYTES_MAX)
+        self.frame_bytes_setting = f"raise max_allowed_packet of the server, which is {packet}"
+        self.group_bytes = min(GROUP_BYTES, self.frame_bytes_max)
+
+        taken = pool.run(lambda connection: take_over(connection, statements, self._owner))
+        self.epoch = taken.epoch
+        self._books = UnderWay(taken.pointer, taken.time_us)
+
+    def mark(self, producer: str) -> Mark | None:
+        with self._changed:
+            self._check()
+        rows = self._pool.run(
+            lambda connection: connection.query(self._statements.mark, producer.encode())
+        )
+        if not rows:
+            return None
+        number, first, last, digest = rows[0]
+        return Mark(producer, int(number), int(first), int(last), bytes(digest))
+
+    def turn_s(self, lane: int) -> float:
+        return self._throttle.turn_s(lane)
+
+    def reserve(self, rows: int) -> Numbers:
+        with self._changed:
+            self._check()
+            return self._books.reserve(rows, self._clock.time_ns() // 1000)
+
+    def append(
+        self,
+        lane: int,
+        reservation: Reservation,
+        frames: Sequence[LogFrame],
+        marks: Sequence[Mark] = (),
+    ) -> Durability:
+        if not isinstance(reservation, Numbers):
+            raise Bug("the numbers were not reserved with this writer")
+        numbers = reservation
+        rows = pack_rows(frames, numbers.first, numbers.time_us, bytes_max=self._row_bytes_max)
+        with self._changed:
+            self._check()
+            self._active += 1
+        try:
+            self._append(lane, numbers, rows, marks)
+        except (TidemillError, Withdrawn):
+            raise
+        except BaseException as cause:
+            # Interrupted anywhere: what is known of the rows is known by looking alone.
+            self._break(OutcomeUnknown(f"an append to {self._address.place} was interrupted"))
+            raise cause
+        finally:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
+        return self._settings.durability
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            while self._active:
+                self._changed.wait()
+            for place, connection in enumerate(self._connections):
+                if connection is not None:
+                    connection.close()
+                    self._connections[place] = None
+
+    def _append(
+        self, lane: int, numbers: Numbers, rows: Sequence[PackedRow], marks: Sequence[Mark]
+    ) -> None:
+        """Write and show, again and again until it is known to have happened."""
+        patience = Patience(self._pool.retry_s, self._pool.closing)
+        while True:
+            epoch, leads = self._begin(numbers)
+            if epoch is None:
+                return
+            try:
+                if leads:
+                    self._write_and_show(lane, numbers, rows, marks, epoch)
+                else:
+                    self._write(lane, numbers, rows, epoch)
+                    self._show(numbers, marks, epoch, patience)
+                return
+            except _Superseded:
+                continue
+            except Busy as cause:
+                self._pause(patience, cause)
+            except Lost as cause:
+                self._recover(epoch, cause, patience)
+            except Fenced as cause:
+                self._break(cause)
+                raise
+            except TidemillError as cause:
+                # The server refused, and nothing of this append is there. Rows with higher
+                # numbers may be, which must go before their numbers are given again.
+                self._withdraw(numbers, cause, patience)
+                raise
+
+    def _begin(self, numbers: Numbers) -> tuple[int | None, bool]:
+        """The epoch to write under, None if it is shown already; and whether it comes first."""
+        with self._changed:
+            while True:
+                self._check(also_closed=False)
+                if numbers.is_withdrawn:
+                    raise Withdrawn
+                if numbers.is_shown:
+                    return None, False
+                if not self._is_settling:
+                    break
+                self._changed.wait()
+            leads = self._books.is_head(numbers) and not self._is_showing
+            if leads:
+                self._is_showing = True
+            return self.epoch, leads
+
+    def _write_and_show(
+        self,
+        lane: int,
+        numbers: Numbers,
+        rows: Sequence[PackedRow],
+        marks: Sequence[Mark],
+        epoch: int,
+    ) -> None:
+        """Row, pointer and marks in one transaction."""
+        done = False
+        try:
+            connection = self._connection(lane)
+            try:
+                connection.execute(BEGIN)
+                for row in rows:
+                    self._insert(connection, lane, row, numbers.time_us, epoch)
+                self._move_pointer(connection, [numbers], marks, epoch)
+                self._throttle.wrote(lane)
+                connection.execute(COMMIT)
+            except BaseException:
+                self._drop(lane)
+                raise
+            done = True
+        finally:
+            with self._changed:
+                self._is_showing = False
+                if done and self.epoch == epoch:
+                    self._books.shown([numbers])
+                self._changed.notify_all()
+        self._look_at_settings(lane)
+
+    def _write(self, lane: int, numbers: Numbers, rows: Sequence[PackedRow], epoch: int) -> None:
+        """The rows alone: one statement, or a transaction if they do not fit one packet."""
+        if not rows:
+            return
+        try:
+            connection = self._connection(lane)
+            self._throttle.wrote(lane)
+            if len(rows) > 1:
+                connection.execute(BEGIN)
+            for row in rows:
+                self._insert(connection, lane, row, numbers.time_us, epoch)
+            if len(rows) > 1:
+                connection.execute(COMMIT)
+        except BaseException:
+            self._drop(lane)
+            raise
+
+    def _insert(
+        self, connection: Connection, lane: int, row: PackedRow, time_us: int, epoch: int
+    ) -> None:
+        values = (row.first, row.last, epoch, time_us, row.size, row.parts, epoch)
+        if connection.execute_prepared(self._statements.insert[lane], values) != 1:
+            raise self._overtaken(connection, epoch)
+
+    def _show(
+        self, numbers: Numbers, marks: Sequence[Mark], epoch: int, patience: Patience
+    ) -> None:
+        """Wait until the pointer covers it, and move the pointer if nobody else does."""
+        with self._changed:
+            if self.epoch != epoch:
+                raise _Superseded
+            self._books.written(numbers, marks)
+            self._changed.notify_all()
+        while True:
+            with self._changed:
+                while True:
+                    self._check(also_closed=False)
+                    if numbers.is_withdrawn:
+                        raise Withdrawn
+                    if numbers.is_shown:
+                        return
+                    if self.epoch != epoch or self._is_settling:
+                        raise _Superseded
+                    covered = [] if self._is_showing else self._books.showable()
+                    if covered:
+                        self._is_showing = True
+                        break
+                    self._changed.wait()
+            try:
+                self._show_all(covered, epoch)
+            except Busy as cause:
+                self._pause(patience, cause)
+
+    def _show_all(self, covered: list[Numbers], epoch: int) -> None:
+        """Move the pointer over appends whose rows are written."""
+        place = self.lanes
+        marks = [mark for numbers in covered for mark in numbers.marks]
+        done = False
+        try:
+            try:
+                connection = self._connection(place)
+                if marks:
+                    connection.execute(BEGIN)
+                self._move_pointer(connection, covered, marks, epoch)
+                if marks:
+                    connection.execute(COMMIT)
+            except BaseException:
+                self._drop(place)
+                raise
+            done = True
+        finally:
+            with self._changed:
+                self._is_showing = False
+                if done and self.epoch == epoch:
+                    self._books.shown(covered)
+                self._changed.notify_all()
+        self._look_at_settings(place)
+
+    def _move_pointer(
+        self, connection: Connection, covered: list[Numbers], marks: Sequence[Mark], epoch: int
+    ) -> None:
+        last = covered[-1]
+        expected = covered[0].first - 1
+        arguments = (last.last, last.time_us, epoch, expected)
+        if connection.execute(self._statements.show, *arguments) != 1:
+            raise self._overtaken(connection, epoch)
+        if marks:
+            rows = {mark.producer: mark for mark in marks}.values()
+            values = [
+                (mark.producer.encode(), mark.number, mark.first, mark.last, mark.digest)
+                for mark in rows
+            ]
+            places = ", ".join(["(%s, %s, %s, %s, %s)"] * len(values))
+            flat = [value for row in values for value in row]
+            connection.execute(self._statements.marks + places, *flat)
+
+    def _overtaken(self, connection: Connection, epoch: int) -> Exception:
+        """Why a statement found another epoch: this writer's own newer one, or somebody else's."""
+        rows = connection.query(self._statements.epoch)
+        newest = int(rows[0][0]) if rows else epoch
+        if rows and bytes(rows[0][1]) == self._owner:
+            if newest == epoch:
+                return Bug(f"the writer pointer is not where epoch {epoch} left it")
+            return _Superseded()
+        return publisher_fenced(epoch, newest)
+
+    def _withdraw(self, numbers: Numbers, cause: TidemillError, patience: Patience) -> None:
+        with self._changed:
+            epoch = self.epoch
+            self._is_settling = True
+            self._books.withdraw(numbers)
+            self._changed.notify_all()
+        self._recover(epoch, cause, patience)
+
+    def _recover(self, epoch: int, cause: Exception, patience: Patience) -> None:
+        """Take a new epoch after `epoch`, and learn from it what is written."""
+        with self._recovery:
+            with self._changed:
+                self._check(also_closed=False)
+                if self.epoch != epoch:
+                    self._is_settling = False
+                    self._changed.notify_all()
+                    return  # Another lane has done it.
+                self._is_settling = True
+            while True:
+                try:
+                    connection = Connection(self._address)
+                    try:
+                        self._settings = ServerSettings.read(connection)
+                        taken = take_over(
+                            connection, self._statements, self._owner, only_from=epoch
+                        )
+                    finally:
+                        connection.close()
+                    break
+                except (Lost, Busy) as again:
+                    cause = again
+                except TidemillError as refusal:
+                    self._break(refusal)
+                    raise
+                self._pause(patience, cause)
+            with self._changed:
+                self.epoch = taken.epoch
+                self._books.taken_over(taken.pointer)
+                self._is_settling = False
+                self._changed.notify_all()
+
+    def _pause(self, patience: Patience, cause: Exception) -> None:
+        try:
+            patience.pause(cause)
+        except Unavailable as end:
+            unknown = OutcomeUnknown(
+                f"whether rows were written to {self._address.place} is unknown: {end}; a new "
+                "publisher finds out"
+            )
+            self._break(unknown)
+            raise unknown from cause
+
+    def _break(self, failure: TidemillError) -> None:
+        """Let every later call raise the same; a new claim cleans up."""
+        with self._changed:
+            if self._failure is None:
+                self._failure = failure
+            self._is_settling = False
+            self._changed.notify_all()
+
+    def _check(self, *, also_closed: bool = True) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(*self._failure.args) from self._failure
+        if also_closed and self._is_closed:
+            raise Closed("the publisher was closed; open a new one")
+
+    def _connection(self, place: int) -> Connection:
+        """The connection of a lane, or the pointer's, which the calling thread owns now."""
+        connection = self._connections[place]
+        if connection is not None and connection.is_stale:
+            self._drop(place)
+            connection = None
+        if connection is None:
+            connection = Connection(self._address)
+            self._connections[place] = connection
+            hold_badge(connection, self._owner, place)
+        return connection
+
+    def _drop(self, place: int) -> None:
+        connection, self._connections[place] = self._connections[place], None
+        if connection is not None:
+            connection.close()
+
+    def _look_at_settings(self, place: int) -> None:
+        """See now and then whether commits are still as durable as they were."""
+        now_s = time.monotonic()
+        if now_s - self._settings_s < _SETTINGS_S:
+            return
+        self._settings_s = now_s
+        connection = self._connections[place]
+        if connection is not None:
+            try:
+                self._settings = ServerSettings.read(connection)
+            except (Lost, Busy):
+                self._drop(place)  # Nothing was under way; the next append opens another.
