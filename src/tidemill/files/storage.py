@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tidemill.errors import DiskFull, NoAccess, StorageFailed, TidemillError
+from tidemill.errors import DiskFull, InvalidName, NoAccess, StorageFailed, TidemillError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP}
@@ -16,6 +16,11 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP}
 def typed(error: OSError, doing: str, path: Path) -> TidemillError:
     """The error of ours that says what `error` stopped us from doing."""
     reason = error.strerror or str(error)
+    if error.errno == errno.ENAMETOOLONG:
+        return InvalidName(f"the name {path} is too long for the file system; choose a shorter one")
+    if isinstance(error.filename, str) and Path(error.filename) != path:
+        # Of a whole folder only one file may be at fault.
+        reason = f"{error.filename}: {reason}"
     if error.errno in _FULL:
         return DiskFull(f"no room while {doing} {path}: {reason}; free some space and try again")
     if error.errno in _FORBIDDEN:

@@ -158,8 +158,10 @@ def fill_positionals(options: argparse.Namespace) -> None:
         values.insert(0, home)
     missing = ["QUEUE", *(other.name.upper() for other in required)][len(values) :]
     if missing:
-        hint = f"; {QUEUE_VARIABLE} may name the folder" if home is None else ""
+        hint = f"; {QUEUE_VARIABLE} may name the folder" if not home else ""
         parser.error(f"missing: {', '.join(missing)}{hint}")
+    if not values[0]:
+        parser.error("argument QUEUE: it is empty, and no name of a folder")
     if len(values) > 1 + len(others):
         parser.error(f"too much: {values[-1]!r}")
     options.queue = values[0]

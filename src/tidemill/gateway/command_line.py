@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import tidemill as tm
+from tidemill.files.storage import typed
 from tidemill.gateway.arguments import fill_positionals
 from tidemill.gateway.command import Parser, make_parser, wants_json
 from tidemill.gateway.commands import (
@@ -65,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(options, "check"):
             options.check(options)
         console = Console(is_json=options.json, shows_progress=not options.no_progress)
-        options.run(options, console)
+        with console.logging():
+            options.run(options, console)
         console.flush()
     except BrokenPipeError:
         # What is still buffered has no reader; without this Python would complain at its exit.
@@ -73,6 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE.number
     except (tm.TidemillError, KeyboardInterrupt) as error:
         return console.fail(error).number
+    except OSError as error:
+        return console.fail(typed(error, "using", Path(error.filename or "a file"))).number
+    except Exception as error:  # noqa: BLE001  The last resort, which reports it as ours.
+        return console.fail_unforeseen(error).number
     return DONE.number
 
 

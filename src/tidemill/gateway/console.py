@@ -6,14 +6,17 @@ With `--json` a result is one JSON document, and so is an error; otherwise both 
 from __future__ import annotations
 
 import json
+import logging
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tidemill.errors import Corrupt, Locked
 from tidemill.files.storage import typed
-from tidemill.gateway.exit_status import ExitStatus, status_of
+from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.progress import NO_PROGRESS, Bar, Progress
 from tidemill.gateway.refusal import Declined, Stopped
 
@@ -51,6 +54,25 @@ class Console:
         report(str(error), status, is_json=self.is_json, data=_data(error))
         return status
 
+    def fail_unforeseen(self, error: Exception) -> ExitStatus:
+        """Say what nobody has foreseen, with all that a report of it needs."""
+        trace = "".join(traceback.format_exception(error))
+        if not self.is_json:
+            sys.stderr.write(trace)
+        message = f"this is a fault of ours, please report it: {error!r}"
+        report(message, FAILED, is_json=self.is_json, data={"trace": trace})
+        return FAILED
+
+    @contextmanager
+    def logging(self) -> Iterator[None]:
+        """While this is open, what the package logs is said here."""
+        logger, handler = logging.getLogger("tidemill"), _Warnings(is_json=self.is_json)
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+
     def progress(self, what: str) -> Progress:
         """A bar on standard error, if a person is looking at it."""
         if self._shows_progress and not self.is_json and sys.stderr.isatty():
@@ -69,6 +91,19 @@ class Console:
             raise Declined("nothing was done")
 
 
+class _Warnings(logging.Handler):
+    """What the package logs while a command runs, on standard error and in its form."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        super().__init__(logging.WARNING)
+        self._is_json = is_json
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message, level = record.getMessage(), record.levelname.lower()
+        document = {"log": {"level": level, "message": message}}
+        _say(json.dumps(document, ensure_ascii=False) if self._is_json else f"{level}: {message}")
+
+
 def report(message: str, status: ExitStatus, *, is_json: bool, data: dict[str, Any]) -> None:
     """An error on standard error, in words or as a JSON document."""
     if is_json:
@@ -76,6 +111,10 @@ def report(message: str, status: ExitStatus, *, is_json: bool, data: dict[str, A
         text = json.dumps({"error": error}, ensure_ascii=False)
     else:
         text = f"tidemill: {message}"
+    _say(text)
+
+
+def _say(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:

@@ -20,7 +20,6 @@ import pyarrow as pa
 import tidemill as tm
 from tidemill.gateway.disk_floor import Floor
 
-ROUNDS = 5
 KEY_BYTES = 8
 _FRAME_BYTES = 512  # about what a frame has beside its rows
 _random = np.random.default_rng()
@@ -46,6 +45,7 @@ def measure(
     batch_rows: int,
     item_bytes: int,
     batches: int,  # in each round
+    rounds: int,
     on_round: Callable[[int, float], None] = lambda _rounds, _share: None,
 ) -> list[Rate]:
     """The rates of push and pop in a temporary folder below `folder`, synced and not."""
@@ -64,12 +64,12 @@ def measure(
             floors: list[dict[str, float]] = []
             try:
                 with tm.PriorityQueue(Path(scratch) / "queue", sync=sync) as queue:
-                    for number in range(ROUNDS):
+                    for number in range(rounds):
                         rows = [_batch(batch_rows, item_bytes) for _ in range(batches)]
                         ours.append(_turn(queue, rows, batch_rows))
                         floors.append(floor.turn())
-                        done = mode_at * ROUNDS + number + 1
-                        on_round(done, done / (2 * ROUNDS))
+                        done = mode_at * rounds + number + 1
+                        on_round(done, done / (2 * rounds))
             finally:
                 floor.close()
             rates += [

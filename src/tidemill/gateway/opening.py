@@ -12,13 +12,15 @@ from tidemill.files.bucket import Shift, Width
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.settings import NAME as SETTINGS_NAME
 from tidemill.files.settings import read_settings
+from tidemill.files.storage import storage_errors
 from tidemill.gateway.arguments import bucket
 from tidemill.gateway.refusal import NotFound
 
 
 def is_queue(path: str) -> bool:
     """Whether there is a queue already; opening would make one."""
-    return (Path(path) / SETTINGS_NAME).exists()
+    with storage_errors("looking for a queue in", Path(path)):
+        return (Path(path) / SETTINGS_NAME).exists()
 
 
 def recorded_bucket(path: str) -> Shift | Width:

@@ -8,10 +8,10 @@ from pathlib import Path
 from tidemill.gateway.arguments import positive
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
-from tidemill.gateway.measurement import ROUNDS, measure
 from tidemill.gateway.refusal import NotFound
 from tidemill.limits import BATCH_BYTES_MAX, ITEM_BYTES_MAX
 
+ROUNDS = 5
 DETAILS = f"""
 {ROUNDS} rounds, interleaved with the floor; medians. The floor of a push is a plain write of as
 many bytes, that of a pop is reading them back with their checksum. Both are synced where we are.
@@ -19,6 +19,8 @@ many bytes, that of a pop is reading them back with their checksum. Both are syn
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
+    from tidemill.gateway.measurement import measure  # noqa: PLC0415  Others start without it.
+
     if not options.folder.is_dir():
         raise NotFound(f"there is no folder {options.folder} to measure in")
     with console.progress("measuring") as progress:
@@ -27,6 +29,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
             batch_rows=options.batch_rows,
             item_bytes=options.item_bytes,
             batches=options.batches,
+            rounds=ROUNDS,
             on_round=progress.show,
         )
     rows = [

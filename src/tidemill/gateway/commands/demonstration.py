@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tidemill.gateway import demo
 from tidemill.gateway.arguments import positive
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 
+PICTURE = Path("tidemill-demo.svg")
+
 
 def run(options: argparse.Namespace, console: Console) -> None:
+    from tidemill.gateway import demo  # noqa: PLC0415  Other commands start without it.
+
     demo.run(
         items=options.items,
         folder=options.folder,
@@ -34,7 +37,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--picture",
         type=Path,
-        default=demo.PICTURE,
+        default=PICTURE,
         metavar="FILE",
         help="where to draw what happened (default: %(default)s)",
     )

@@ -11,12 +11,14 @@ from tidemill.files.listing import ListedRecord, list_records
 from tidemill.gateway.arguments import add_queue
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
+from tidemill.gateway.opening import check_is_queue
 
 _LINE = "{:>16}  {:>10}  {:<10}  {:>10}  {:>9}  {:<6}  {}"
 _DETAILS_LENGTH_MAX = 120
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
+    check_is_queue(options.queue)
     if not console.is_json:
         console.line(
             _LINE.format("segment", "offset", "kind", "bytes", "rows", "commit", "what it says")

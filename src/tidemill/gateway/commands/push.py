@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow as pa
 import tidemill as tm
 from tidemill.batch import to_rows
 from tidemill.batch.schema import check_payload_schema
+from tidemill.files.folder import SyncMode
 from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     Positional,
@@ -32,6 +34,7 @@ from tidemill.gateway.opening import is_queue
 from tidemill.gateway.refusal import Stopped
 from tidemill.gateway.rows.schema_text import parse_schema_text
 from tidemill.gateway.rows.source import RowSource, open_source
+from tidemill.gateway.sync_behind import SyncBehind
 
 DETAILS = """
 The folder is made if it is not there. A new queue takes its columns from the first rows, unless
@@ -42,7 +45,11 @@ how many rows are in, and --skip-rows goes on behind them.
 """
 
 
-@dataclass(slots=True)
+# Of a push, what the queue itself is to sync; the syncs of the rows are ours, behind them.
+_SYNCED_BEHIND: dict[str, SyncMode] = {"full": "index", "data": "none"}
+
+
+@dataclass(frozen=True, slots=True)
 class Pushed:
     """How far a push has come."""
 
@@ -52,11 +59,10 @@ class Pushed:
     last: int | None = None
     durability: str | None = None
 
-    def add(self, receipt: tm.Receipt) -> None:
-        self.rows += receipt.count
-        self.first = receipt.first if self.first is None else self.first
-        self.last = receipt.last
-        self.durability = receipt.durability
+    def and_(self, receipt: tm.Receipt, durability: str) -> Pushed:
+        """This and one batch more."""
+        first = receipt.first if self.first is None else self.first
+        return Pushed(self.skip_rows, self.rows + receipt.count, first, receipt.last, durability)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -77,27 +83,85 @@ class Pushed:
         go_on = f"--skip-rows {self.skip_rows + self.rows}"
         words = f"{self.words()}, before this" if self.rows else "no row was pushed before this"
         if isinstance(error, tm.StorageFailed):
-            words += "; whether the next batch is in as well is not known, so look before you go on"
+            words += "; whether the next rows are in as well is not known, so look before you go on"
         words += f"; row numbers above count from there; go on with {go_on}"
         return Stopped(error, words, {**self.document(), "go_on": go_on})
 
 
+class Pushing:
+    """Pushes batch by batch, and knows what of it may be reported: what is as safe as was asked."""
+
+    def __init__(self, queue: tm.PriorityQueue, options: argparse.Namespace) -> None:
+        self.reportable = self._newest = Pushed(options.skip_rows)
+        self._queue = queue
+        self._key = options.key
+        self._behind = SyncBehind(queue.sync) if options.sync in _SYNCED_BEHIND else None
+
+    @property
+    def rows(self) -> int:
+        return self._newest.rows
+
+    def push(self, batch: pa.RecordBatch) -> None:
+        """Push a batch, wait for the sync of the one before, and begin its own."""
+        receipt = self._queue.push(batch, key=self._key)
+        if self._behind is None:
+            self.reportable = self._newest = self._newest.and_(receipt, receipt.durability)
+            return
+        self.finish()
+        self._newest = self._newest.and_(receipt, "synced")
+        self._behind.begin()
+
+    def finish(self) -> None:
+        """Wait until all that was pushed may be reported."""
+        if self._behind is not None:
+            try:
+                self._behind.finish()
+            except tm.TidemillError:
+                # A sync that failed is never tried again: what it was for stays unreported.
+                self._newest = self.reportable
+                raise
+        self.reportable = self._newest
+
+    def stopped(self, error: BaseException) -> Stopped:
+        """The error that ended it, when all that is in has been synced, if that can be."""
+        try:
+            self.finish()
+        except tm.TidemillError as failure:
+            error = failure
+        return self.reportable.stopped(error)
+
+    def __enter__(self) -> Pushing:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._behind is not None:
+            self._behind.close()
+
+
 def run(options: argparse.Namespace, console: Console) -> None:
-    pushed = Pushed(options.skip_rows)
     schema = None if options.schema is None else parse_schema_text(options.schema)
     with (
         open_source(options.input, options.format, binary=options.binary) as source,
         _opened(options, schema, source) as (queue, batches),
         console.progress("pushing") as progress,
         Interrupts() as interrupts,
+        Pushing(queue, options) as pushing,
     ):
         try:
             for batch in batches:
                 with interrupts.held():
-                    pushed.add(queue.push(batch, key=options.key))
-                progress.show(pushed.rows, source.share())
+                    pushing.push(batch)
+                progress.show(pushing.rows, source.share())
+            with interrupts.held():
+                pushing.finish()
         except (tm.TidemillError, KeyboardInterrupt) as error:
-            raise pushed.stopped(error) from error
+            raise pushing.stopped(error) from error
+    pushed = pushing.reportable
     console.result(pushed.words(), {"queue": options.queue, **pushed.document()})
 
 
@@ -109,7 +173,8 @@ def _opened(
 
     A new queue is made when its first rows are known to be good: bad input leaves no trace.
     """
-    common = {"sync": options.sync, "on_corruption": options.on_corruption}
+    sync = _SYNCED_BEHIND.get(options.sync, options.sync)
+    common = {"sync": sync, "on_corruption": options.on_corruption}
     common |= {"bytes_max": options.bytes_max, "when_full": options.when_full}
     if is_queue(options.queue):
         with tm.PriorityQueue(

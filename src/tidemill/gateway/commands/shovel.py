@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import tidemill as tm
+from tidemill.errors import InvalidInput
 from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync
 from tidemill.gateway.command import Command
@@ -18,6 +20,7 @@ middle may leave some items in both queues, never in neither: shovel again.
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
+    _check_target(options.queue, options.target)
     with open_queue(options) as queue:
         end = chosen_end(queue, options)
         is_new = not is_queue(options.target)
@@ -31,6 +34,15 @@ def run(options: argparse.Namespace, console: Console) -> None:
             moved = end.shovel(target)
     words = f"moved {counted(moved, 'item')} to {options.target}"
     console.result(words, {"moved": moved, "to": options.target})
+
+
+def _check_target(queue: str, target: str) -> None:
+    """Refuse a target within the folder of the source: it would be no file of that queue."""
+    source, goal = Path(queue).resolve(), Path(target).resolve()
+    if goal == source:
+        raise InvalidInput(f"{target} is the queue itself: name another folder")
+    if goal.is_relative_to(source):
+        raise InvalidInput(f"{target} lies within the folder of {queue}: name another folder")
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

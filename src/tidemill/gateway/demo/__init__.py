@@ -18,10 +18,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from tidemill.gateway.demo.job import Demo, Showing, place
+from tidemill.gateway.demo.job import Demo, Showing, check_picture, place
 from tidemill.gateway.demo.words import what_next
-
-PICTURE = Path("tidemill-demo.svg")
 
 
 class _Nothing:
@@ -33,11 +31,12 @@ def run(
     *,
     items: int,
     folder: Path | None = None,  # of the queue; None: a temporary one
-    picture: Path = PICTURE,
+    picture: Path,
     is_json: bool = False,  # one document in the end, and no words
     progress: Callable[[str], AbstractContextManager[Showing]] = lambda _: nullcontext(_Nothing()),
 ) -> None:
     """Run the demonstration, print what it does, and write its picture."""
+    check_picture(picture)
     tell: Callable[[str], None] = (lambda _: None) if is_json else _print
     tell(f"{items:,} telemetry events go through a queue in a folder, out of order, on two ends")
     with place(folder) as path:

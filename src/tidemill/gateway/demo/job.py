@@ -75,8 +75,7 @@ class Demo:
 
     def draw(self, picture: Path) -> None:
         """Write the picture of the run."""
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        picture.write_text(draw(self.record))
+        picture.write_text(draw(self.record), encoding="utf-8")
 
     def _push_until_killed(self) -> set[tuple[int, int]]:
         """Let a process of devices push and die; returns which pushes it had acknowledged."""
@@ -208,6 +207,15 @@ class Demo:
         if phase.queue_s:
             figures += f" ({phase.rows / phase.queue_s:,.0f} without the checks)"
         self._tell(f"{phase.title}: {figures}")
+
+
+def check_picture(picture: Path) -> None:
+    """Refuse a picture that could not be drawn before the work for it is done, not after it."""
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    if picture.is_dir():
+        raise tm.InvalidInput(f"{picture} is a folder; name a file for the picture")
+    if not os.access(picture if picture.exists() else picture.parent, os.W_OK):
+        raise tm.NoAccess(f"{picture} may not be written; name another file for the picture")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ full disk or a crash leaves neither half a file nor a lost row.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Iterator
@@ -52,11 +53,22 @@ def open_sink(
             _sync(sys.stdout.buffer)
         return
     path = Path(to)
-    _check_target(path, overwrite=overwrite)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with _storage(path):
+        before = _check_target(path, overwrite=overwrite)
+        if before is not None and not stat.S_ISREG(before.st_mode):
+            # A device or a named pipe is written to; a file in its place would be the end of it.
+            with open(path, "wb") as stream:
+                sink = _sink(kind, stream, schema, binary)
+                yield sink
+                sink.finish()
+            return
+        # Through a link to the file that it names: the link stays.
+        path = path.resolve()
+        draft = path.with_name(f".tidemill-{os.getpid()}-{secrets.token_hex(4)}.partial")
         try:
             with open(draft, "xb") as stream:
+                if before is not None:
+                    os.fchmod(stream.fileno(), stat.S_IMODE(before.st_mode))
                 sink = _sink(kind, stream, schema, binary)
                 yield sink
                 sink.finish()
@@ -226,13 +238,19 @@ def _csv_text(column: pa.Array, name: str, binary: str) -> pa.Array:
     return column.cast(_csv_type(kind))
 
 
-def _check_target(path: Path, *, overwrite: bool) -> None:
-    if path.is_dir():
+def _check_target(path: Path, *, overwrite: bool) -> os.stat_result | None:
+    """What is there already, if it may be written to or replaced."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.resolve().parent.is_dir():
+            raise NotFound(f"there is no folder {path.parent} to write {path.name} to") from None
+        return None
+    if stat.S_ISDIR(found.st_mode):
         raise InvalidInput(f"{path} is a folder, not a file to write to")
-    if path.exists() and not overwrite:
+    if stat.S_ISREG(found.st_mode) and not overwrite:
         raise InvalidInput(f"{path} is there already: name another file, or add --overwrite")
-    if not path.parent.is_dir():
-        raise NotFound(f"there is no folder {path.parent} to write {path.name} to")
+    return found
 
 
 @contextmanager
