@@ -34,6 +34,7 @@ def test_every_error_has_the_status_of_its_kind() -> None:
         tm.UnknownFormat: 10,
         tm.OldFormat: 10,
         tm.MissingExtra: 11,
+        tm.Unavailable: 15,
         Declined: 12,
         KeyboardInterrupt: 130,
         BrokenPipeError: 141,

@@ -22,6 +22,7 @@ from tidemill.errors import (
     OutcomeUnknown,
     QueueFull,
     StorageFailed,
+    Unavailable,
     UnknownFormat,
 )
 from tidemill.gateway.refusal import Declined, FoundDamage, NotFound, Stopped
@@ -50,6 +51,7 @@ MISSING_EXTRA = ExitStatus(11, "missing-extra", "an optional dependency is not i
 DECLINED = ExitStatus(12, "declined", "asked, and not confirmed: nothing was done")
 FENCED = ExitStatus(13, "fenced", "a newer publisher or receiver took over")
 UNKNOWN = ExitStatus(14, "unknown", "the connection broke: whether it was written is not known")
+UNAVAILABLE = ExitStatus(15, "unavailable", "a server did not answer in time")
 INTERRUPTED = ExitStatus(130, "interrupted", "Ctrl-C")
 BROKEN_PIPE = ExitStatus(141, "broken-pipe", "whoever read the output has gone")
 
@@ -69,6 +71,7 @@ ALL = (
     DECLINED,
     FENCED,
     UNKNOWN,
+    UNAVAILABLE,
     INTERRUPTED,
     BROKEN_PIPE,
 )
@@ -87,6 +90,7 @@ _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((MissingExtra,), MISSING_EXTRA),
     ((Fenced,), FENCED),
     ((OutcomeUnknown,), UNKNOWN),
+    ((Unavailable,), UNAVAILABLE),
     ((KeyboardInterrupt,), INTERRUPTED),
     ((BrokenPipeError,), BROKEN_PIPE),
 )
