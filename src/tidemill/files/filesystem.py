@@ -143,16 +143,23 @@ class LocalFile:
         return pa.py_buffer(self.pread(length, offset))
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
-        wanted = sum(map(len, parts))  # type: ignore[arg-type]
-        done = os.pwritev(self._fd, parts, offset) if len(parts) <= _IOV_MAX else 0  # type: ignore[arg-type]
-        if done == wanted:
+        if len(parts) <= _IOV_MAX:
+            self._pwrite_some(parts, offset)
             return
-        rest = memoryview(b"".join(parts))[done:]  # type: ignore[arg-type]
-        offset += done
-        while rest:
-            done = os.pwrite(self._fd, rest, offset)
-            rest = rest[done:]
-            offset += done
+        for start in range(0, len(parts), _IOV_MAX):
+            offset += self._pwrite_some(parts[start : start + _IOV_MAX], offset)
+
+    def _pwrite_some(self, parts: Sequence[Buffer], offset: int) -> int:
+        """Write as many parts as one call takes; returns how many bytes that is."""
+        wanted = sum(map(len, parts))  # type: ignore[arg-type]
+        done = os.pwritev(self._fd, parts, offset)  # type: ignore[arg-type]
+        if done != wanted:
+            rest = memoryview(b"".join(parts))[done:]  # type: ignore[arg-type]
+            while rest:
+                written = os.pwrite(self._fd, rest, offset + done)
+                rest = rest[written:]
+                done += written
+        return wanted
 
     if sys.platform == "darwin":
 
