@@ -21,8 +21,6 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from tidemill.clock import Clock
 from tidemill.errors import Corrupt, NotAQueue, SchemaMismatch
 from tidemill.files.adoption import waiting_path
@@ -33,7 +31,7 @@ from tidemill.files.cut import cover_all
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import JOURNAL_NAME, FolderOptions
 from tidemill.files.frame_reader import FrameReader
-from tidemill.files.frame_table import FrameList
+from tidemill.files.frame_table import FrameList, buckets_of
 from tidemill.files.head import Head, read_head
 from tidemill.files.hold import Holds
 from tidemill.files.index import Index
@@ -167,7 +165,7 @@ class Follower(View):
     def _learn(self, active: Segment, findings: list[Finding], known: int) -> list[Segment]:
         """Let index and cursors know of it; returns the segments that went. Under the guard."""
         frames = FrameList.of([(active.number, active.entries[known:])])
-        for bucket in np.unique(frames.rows["bucket"]).tolist():
+        for bucket in buckets_of(frames.rows):
             self.index.hold(bucket, active.number)
         kinds = {found.envelope.kind for found in findings if isinstance(found, Found)}
         if kinds == {Kind.FRAME}:

@@ -29,6 +29,12 @@ _ROW = struct.Struct("<qqqqqQIIII")
 Entries: TypeAlias = NDArray[np.void]
 
 
+def buckets_of(rows: Entries) -> list[int]:
+    """The buckets that occur in a table, or in a directory, ascending."""
+    # NumPy's own way imports its masked arrays: 9 MB, and more time than all of opening.
+    return sorted(set(rows["bucket"].tolist()))
+
+
 class Entry(NamedTuple):
     """One row of the table, with the segment it belongs to."""
 

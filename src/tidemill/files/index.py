@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 
 import numpy as np
 
-from tidemill.files.frame_table import Entries, Entry, FrameList
+from tidemill.files.frame_table import Entries, Entry, FrameList, buckets_of
 from tidemill.files.segment import Segment
 from tidemill.files.state import State
 from tidemill.limits import INT64_MAX, INT64_MIN
@@ -38,13 +38,13 @@ class Index:
     def add_segment(self, segment: Segment) -> None:
         """Note all frames of a segment."""
         rows = segment.entries if segment.directory is None else segment.directory
-        for bucket in np.unique(rows["bucket"]).tolist():
+        for bucket in buckets_of(rows):
             self.hold(bucket, segment.number)
 
     def drop_segment(self, segment: Segment) -> None:
         """Forget the frames of a retired segment."""
         rows = segment.entries if segment.directory is None else segment.directory
-        for bucket in np.unique(rows["bucket"]).tolist():
+        for bucket in buckets_of(rows):
             holders = self._holders[bucket]
             holders.discard(segment.number)
             if not holders:
