@@ -60,6 +60,24 @@ def test_overlapping_frames_come_out_sorted(
     assert merge.is_empty
 
 
+@given(st.lists(batches, min_size=4, max_size=40), st.lists(st.integers(1, 30), min_size=1), memory)
+def test_many_small_frames_are_joined_and_come_out_sorted(
+    pushed: list[list[int]], counts: list[int], bytes_max: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidemill.files.merge._SMALL_RUNS_MAX", 2)
+        patch.setattr("tidemill.files.merge._SMALL_ROWS", 40)
+        frames = StoredFrames()
+        for batch in pushed:
+            frames.push(batch)
+        merge = Merge(frames.all(), frames.load, bytes_max=bytes_max)
+        taken: list[tuple[int, int, bytes]] = []
+        while rows := take(merge, counts[len(taken) % len(counts)]):
+            taken += rows
+        assert taken == sorted(frames.rows)
+        assert merge.is_empty
+
+
 @given(st.lists(batches, max_size=12), keys, memory)
 def test_nothing_above_the_greatest_key_allowed_is_chosen(
     pushed: list[list[int]], key_max: int, bytes_max: int

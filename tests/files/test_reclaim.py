@@ -10,6 +10,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.files import maintenance
+from tidemill.files.carry import carry
 from tidemill.files.maintenance import SegmentFacts, choose_rewrites
 from tidemill.files.operation import Retire
 
@@ -246,6 +247,47 @@ def test_a_segment_begun_while_another_is_retired_does_not_ask_for_it(tmp_path: 
         folder.journal.remove([1])
     with queue_at(tmp_path) as queue:
         assert queue.pop(9).keys.to_pylist() == [2]
+
+
+def test_a_segment_ends_after_so_many_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 10)
+    with queue_at(tmp_path, segment_bytes=1024 * 1024) as queue:
+        for key in range(25):
+            queue.push([(key, b"")])
+        # Each begins with two records of state.
+        assert queue.stats().segments == 4
+    with queue_at(tmp_path, segment_bytes=1024 * 1024) as queue:
+        for key in range(25, 35):
+            queue.push([(key, b"")])
+        # Those that were there before count as well.
+        assert queue.stats().segments == 5
+        assert queue.pop(99).keys.to_pylist() == list(range(35))
+
+
+def test_what_was_merged_is_not_rewritten_with_tiny_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.files.folder.TINY_FRAMES_MIN", 4)
+    with queue_at(tmp_path, segment_bytes=16 * 1024) as queue:
+        queue._core.maintenance.stop()
+        folder = queue._core.folder
+        for key in range(24):
+            queue.push([(key, bytes(400))])
+        first = min(folder.journal.segments)
+        folder.journal.roll()
+        for key in range(24, 32):
+            queue.push([(key, bytes(400))])
+        before = folder.journal.active
+        folder.journal.finish_seals()
+        carry(folder, first)
+        apart = folder.journal.active
+        queue.push([(32, b"")])
+        assert apart is not before
+        assert folder.journal.active is not apart
+        assert all(segment.number != first for segment in folder.journal.segments.values())
+        assert queue.pop(99).keys.to_pylist() == list(range(33))
 
 
 def facts(

@@ -14,23 +14,28 @@ frame holds only rows that its audience has not consumed, so only later cuts app
 from __future__ import annotations
 
 import time
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidemill.batch import encode_body, int64_array, join_body
+from tidemill.batch import encode_body, int64_values
 from tidemill.files.cursor import Cursor
-from tidemill.files.cut import Cuts
+from tidemill.files.cut import Cut, Cuts
 from tidemill.files.draft import PreparedFrame
 from tidemill.files.folder import Folder
-from tidemill.files.frame_table import Entry
+from tidemill.files.frame_table import Entry, buckets_of
 from tidemill.files.operation import Retire
 from tidemill.files.pointers import least_pointer
-from tidemill.files.run import Run, sort_order
+from tidemill.files.run import Numbers, Run, joined
+from tidemill.files.shelf import Shelf
 from tidemill.files.state import EVERYONE
 from tidemill.files.storage import storage_errors
 from tidemill.limits import CARRY_BYTES, CARRY_ROWS_MAX, INT64_MAX
+
+# For each fork the cuts that touch a frame, or None if the frame is not meant for it.
+Consumed: TypeAlias = tuple[tuple[Cut, ...] | None, ...]
 
 _FRAMES_PER_TURN = 16
 
@@ -63,7 +68,11 @@ def _try_carry(folder: Folder, number: int) -> bool:
             for cursor, before in zip(cursors, cuts, strict=True)
             for cut in cursor.fork.cuts.made_since(before)
         ]
-        folder.commit(Retire([number], frames=frames, audiences=carrier.audiences, since=since))
+        # Much that was merged must not lie among tiny frames, or it would be rewritten with them.
+        apart = 2 * sum(frame.record_bytes for frame in frames) >= folder.journal.segment_bytes
+        folder.commit(
+            Retire([number], frames=frames, audiences=carrier.audiences, since=since, apart=apart)
+        )
     _remove(folder, [number])
     return True
 
@@ -78,7 +87,7 @@ def drop(folder: Folder, number: int) -> int:
         dropped = 0
         carrier = _Carrier(folder, cursors, [cursor.fork.cuts for cursor in cursors])
         for entry in frames:
-            _, masks = carrier.masks(entry)
+            masks = live_masks(folder.reader.read(entry), carrier.consumed(entry))
             for cursor, mask in zip(cursors, masks, strict=True):
                 live[cursor.fork.id] -= int(mask.sum())
             dropped += int(np.logical_or.reduce(masks).sum())
@@ -99,6 +108,17 @@ def _remove(folder: Folder, numbers: list[int]) -> None:
         folder.drop_moot_cuts()
 
 
+def live_masks(run: Run, consumed: Consumed) -> list[NDArray[np.bool_]]:
+    """For each fork, which rows of a run it has yet to consume."""
+    masks = []
+    for cuts in consumed:
+        mask = np.full(run.rows, cuts is not None)
+        for cut in cuts or ():
+            mask &= ~cut.mask(run.keys, run.seqs)
+        masks.append(mask)
+    return masks
+
+
 class _Carrier:
     """Collects what forks still need of a segment."""
 
@@ -113,6 +133,7 @@ class _Carrier:
         self._acked = acked
         self._cursors = cursors
         self._cuts = cuts  # of each, as they were at one moment
+        self._shelf = Shelf()
         self.audiences: dict[int, frozenset[int]] = {}
 
     def survivors(self, number: int) -> list[PreparedFrame]:
@@ -122,53 +143,56 @@ class _Carrier:
         needed = frames.rows["seq_max"] > self._acked
         places = frames.places
         for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
-            needed |= np.isin(places, cursor.live_frames(frames, cuts).places)
+            live = cursor.live_frames(frames, cuts).places
+            needed |= np.isin(places, live, assume_unique=True)
         frames = frames.where(needed)
         prepared: list[PreparedFrame] = []
-        for bucket in np.unique(frames.rows["bucket"]).tolist():
+        for bucket in buckets_of(frames.rows):
             here = frames.where(frames.rows["bucket"] == bucket)
             prepared += self._survivors_of_bucket(bucket, list(here))
-            # What was freed lies between what is kept, and would stay with the process.
             pa.default_memory_pool().release_unused()
         return prepared
 
-    def masks(self, entry: Entry) -> tuple[Run, list[NDArray[np.bool_]]]:
-        """(all rows of a frame, for each fork which of them it has yet to consume)."""
-        run = self._folder.reader.read(entry)
-        masks = []
-        for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
-            if not self._folder.state.sees(cursor.fork, entry.place, entry.audience):
-                masks.append(np.zeros(run.rows, np.bool_))
-                continue
-            mask = np.ones(run.rows, np.bool_)
-            for cut in cuts.touching(entry.place, entry.keys, entry.seqs):
-                mask &= ~cut.mask(run.keys, run.seqs)
-            masks.append(mask)
-        return run, masks
+    def consumed(self, entry: Entry) -> Consumed:
+        """What forks have consumed of a frame, as far as that can be told without reading it."""
+        state = self._folder.state
+        return tuple(
+            [
+                tuple(cuts.touching(entry.place, entry.keys, entry.seqs))
+                if state.sees(cursor.fork, entry.place, entry.audience)
+                else None
+                for cursor, cuts in zip(self._cursors, self._cuts, strict=True)
+            ]
+        )
 
     def _survivors_of_bucket(self, bucket: int, entries: list[Entry]) -> list[PreparedFrame]:
-        parts: dict[int, list[tuple[Run, NDArray[np.bool_]]]] = {}
+        # Frames that were consumed alike are looked at as one: there may be thousands of them.
+        alike: dict[Consumed, list[Run]] = {}
         for position, entry in enumerate(entries):
             if position % _FRAMES_PER_TURN == 0:
                 # Lets threads in that wait for the interpreter: this is the one that has time.
                 time.sleep(0)
-            run, masks = self.masks(entry)
-            for audience, mask in self._by_audience(masks, run.seqs > self._acked):
+            run = self._folder.reader.read(entry)
+            alike.setdefault(self.consumed(entry), []).append(run)
+        parts: dict[int, list[tuple[Run, NDArray[np.bool_]]]] = {}
+        for consumed in list(alike):
+            run = joined(alike.pop(consumed))
+            for audience, mask in self._by_audience(live_masks(run, consumed), run.seqs):
                 parts.setdefault(audience, []).append((run, mask))
         prepared: list[PreparedFrame] = []
-        for audience, rows in parts.items():
-            prepared += self._encode(bucket, audience, rows)
+        for audience in list(parts):
+            prepared += self._encode(bucket, audience, parts.pop(audience))
         return prepared
 
     def _by_audience(
-        self, masks: list[NDArray[np.bool_]], unread: NDArray[np.bool_]
+        self, masks: list[NDArray[np.bool_]], seqs: Numbers
     ) -> list[tuple[int, NDArray[np.bool_]]]:
         """Rows grouped by who needs them: (audience, mask), without the rows that nobody does. What
         only consumers need has an audience of no fork.
         """
         everyone = np.logical_and.reduce(masks)
         found = [(EVERYONE, everyone)] if everyone.any() else []
-        some = (np.logical_or.reduce(masks) | unread) & ~everyone
+        some = (np.logical_or.reduce(masks) | (seqs > self._acked)) & ~everyone
         while some.any():
             row = int(some.argmax())
             members = [bool(mask[row]) for mask in masks]
@@ -196,18 +220,8 @@ class _Carrier:
     def _encode(
         self, bucket: int, audience: int, rows: list[tuple[Run, NDArray[np.bool_]]]
     ) -> list[PreparedFrame]:
-        keys = np.concatenate([run.keys[mask] for run, mask in rows])
-        seqs = np.concatenate([run.seqs[mask] for run, mask in rows])
-        times = np.concatenate([run.times_of(0, len(run.keys))[mask] for run, mask in rows])
-        payload = pa.concat_batches(
-            [
-                run.payload if mask.all() else run.payload.take(int64_array(np.flatnonzero(mask)))
-                for run, mask in rows
-            ]
-        )
-        order = sort_order(keys, seqs)
-        keys, seqs, times = keys[order], seqs[order], times[order]
-        body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times)
+        body = joined([run if mask.all() else run.filtered(mask) for run, mask in rows]).carried
+        keys, seqs = int64_values(body.column(0)), int64_values(body.column(1))
         mark = self._folder.settings.versions.newest_fingerprint
         row_bytes = body.nbytes // len(keys) + 1
         step = max(min(CARRY_ROWS_MAX, CARRY_BYTES // row_bytes), 1)
@@ -217,7 +231,7 @@ class _Carrier:
             prepared.append(
                 PreparedFrame(
                     bucket,
-                    encode_body(body.slice(start, stop - start)),
+                    self._shelf.keep(encode_body(body.slice(start, stop - start))),
                     int(keys[start]),
                     int(keys[stop - 1]),
                     mark,

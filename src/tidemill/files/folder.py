@@ -54,7 +54,7 @@ from tidemill.files.settings import Settings, read_settings, write_settings
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
 from tidemill.files.view import View
-from tidemill.limits import BUCKETS_OPEN_MAX, SEGMENT_BYTES
+from tidemill.limits import BUCKETS_OPEN_MAX, SEGMENT_BYTES, TINY_FRAMES_MIN
 
 logger = logging.getLogger(__name__)
 
@@ -308,10 +308,13 @@ class Folder(View):
         """Write and apply a group of operations. One thread at a time."""
         self.check_open()
         state, journal = self.state, self.journal
-        total, sync = 0, False
+        total, sync, apart = 0, False, False
         for operation in operations:
             total += operation.total_bytes
             sync = sync or operation.sync
+            apart = apart or operation.apart
+        if apart:
+            journal.seal_soon(records_min=TINY_FRAMES_MIN)
         draft = journal.begin(
             total,
             next_seq=state.next_seq,
@@ -320,6 +323,8 @@ class Folder(View):
         for operation in operations:
             operation.draft(draft)
         journal.append(draft, sync=sync)
+        if apart:
+            journal.seal_soon()
         with self.guard:
             state.time_us = draft.time_us
             for operation in operations:

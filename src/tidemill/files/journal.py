@@ -9,6 +9,8 @@ and a sync. The order of effects when the active segment is full:
 
 Invariant: `synced` never runs ahead of the disk; a write after which the disk is in doubt poisons
 the journal.
+
+A segment is also full when it holds many records: opening reads those of the last one, one by one.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import ENTRY_BYTES, SpineEntry, pack_entries
 from tidemill.files.storage import storage_errors, typed
+from tidemill.limits import RECORDS_PER_SEGMENT_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +71,7 @@ class Journal:
         self._describe_state = describe_state
         self._allocated = 0  # bytes of the active segment that are really there
         self._room = 0  # up to where it can be appended to without further ado
+        self._records = 0  # in the active segment
         self._spine: File | None = None
         self._spine_end = 0
         self._unnoted: list[tuple[int, int, int]] = []  # (place, bytes, rows) not yet in the spine
@@ -100,6 +104,8 @@ class Journal:
         active = self.active
         if active.end + total > self._room:
             active = self._make_room(total)
+        elif self._records >= RECORDS_PER_SEGMENT_MAX:
+            active = self.roll(total)
         return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
     def append(self, draft: Draft, *, sync: bool) -> None:
@@ -110,6 +116,7 @@ class Journal:
         except OSError as error:
             raise self._undo(active, error) from error
         active.end = draft.place & 0xFFFFFFFF
+        self._records += len(draft.records)
         # The spine is written when the records are synced, for it vouches for no others.
         self._unnoted += draft.records
         if sync:
@@ -174,6 +181,7 @@ class Journal:
         self.synced = self.end
         self._open_spine(active)
         self._unnoted += [entry[:3] for entry in spine]
+        self._records = len(spine)
         self._write_spine()
         self._head.publish(self.synced)
 
@@ -224,6 +232,13 @@ class Journal:
         """Go on in a new segment; the one before is sealed."""
         return self._start_segment(self.active.number + 1, needed)
 
+    def seal_soon(self, *, records_min: int = 0) -> None:
+        """Let what is written next begin a new segment, if this one holds more than so many
+        records.
+        """
+        if self._records > records_min:
+            self._records = RECORDS_PER_SEGMENT_MAX
+
     def adoptee(self, number: int, segment: Segment, origin: Origin) -> Segment:
         """A segment of another journal, as it will be here once its file has the name."""
         file = self._files.existing(segment_path(self.folder, number))
@@ -268,6 +283,7 @@ class Journal:
                 self.synced = make_place(number, size)
         self.segments[number] = segment
         self.active = segment
+        self._records = len(draft.records)
         self._set_allocated(segment, allocated)
         self._open_spine(segment)
         self._unnoted += draft.records

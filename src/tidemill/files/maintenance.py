@@ -42,6 +42,14 @@ class SegmentFacts(NamedTuple):
     items: int
     alive: int  # of its items, how many the fork with the most to do may need, by whole frames
 
+    @property
+    def is_tiny(self) -> bool:
+        """Whether its frames are many and small."""
+        return (
+            self.frames >= max(TINY_FRAMES_MIN, 4 * self.buckets)
+            and self.data_bytes < TINY_FRAME_BYTES * self.frames
+        )
+
 
 def choose_rewrites(
     segments: list[SegmentFacts],
@@ -52,12 +60,7 @@ def choose_rewrites(
     too_many_cuts: bool,
 ) -> list[int]:
     """The sealed segments to rewrite now, by number."""
-    tiny = [
-        facts.number
-        for facts in segments
-        if facts.frames >= max(TINY_FRAMES_MIN, 4 * facts.buckets)
-        and facts.data_bytes < TINY_FRAME_BYTES * facts.frames
-    ]
+    tiny = [facts.number for facts in segments if facts.is_tiny]
     chosen = tiny[:_REWRITES_PER_ROUND]
     rest = [facts for facts in segments if facts.number not in chosen]
     if rest and too_many_cuts:
@@ -132,8 +135,10 @@ class Maintenance:
                     self._carry(number)
                 facts = self._retire_dead()
                 # On as long as it pays: what is alive is an estimate, and cuts go with time alone.
+                # Tiny frames always pay, and do not come back.
                 saved = before - self._used_bytes()
-                pays = saved > folder.journal.segment_bytes // 8
+                is_tiny = any(one.is_tiny for one in facts)
+                pays = is_tiny or saved > folder.journal.segment_bytes // 8
                 chosen = self._choose(facts, cuts_matter=False) if pays else []
             try_sweep_readers(folder.fs, folder.path)
             self._rows_per_round = self._rows_until_due = _rows_per_round(facts)

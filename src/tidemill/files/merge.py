@@ -43,6 +43,9 @@ from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 _NEAR_RUNS_MAX = 16  # frames that every pop looks at one by one
 _REFINED_ROWS = 32_768  # of a window that late rows were merged into
 _ROWS_PER_RUN = 256  # that a window takes from each run, or touching the runs costs too much
+_SMALL_ROWS = 1024  # fewer than this are not worth a run of their own
+_SMALL_BYTES = 256 * 1024
+_SMALL_RUNS_MAX = 32
 _AHEAD_FRAMES = 8  # read before anyone asked for more than one
 _AHEAD_BYTES = 1024 * 1024
 _head = itemgetter(0)
@@ -52,7 +55,7 @@ class Loaded(NamedTuple):
     """A run in memory, and the frame it came from."""
 
     run: Run
-    entry: Entry | None  # None: a window that was taken back
+    entry: Entry | None  # None: a window that was taken back, or small runs made one
 
 
 class Choice(NamedTuple):
@@ -287,8 +290,19 @@ class Merge:
                 if len(self._loaded) > 1 and self._held_bytes() > self._bytes_max:
                     return False
             self._loaded += self._load_pending(chunk)
+            self._join_small_runs()
             chunk = min(2 * chunk, CHUNK_FRAMES)
         return True
+
+    def _join_small_runs(self) -> None:
+        """Make one run of many small ones: every step that follows looks at each run there is."""
+        if len(self._loaded) <= _SMALL_RUNS_MAX:
+            return
+        small = [loaded.run for loaded in self._loaded if _is_small(loaded.run)]
+        if len(small) > _SMALL_RUNS_MAX:
+            joined = merged([(run, run.position, run.rows) for run in small])[0]
+            self._loaded = [loaded for loaded in self._loaded if not _is_small(loaded.run)]
+            self._loaded.append(Loaded(joined, None))
 
     def _held_bytes(self) -> int:
         return sum([run.nbytes for run, _ in self._loaded])
@@ -370,6 +384,10 @@ class Merge:
             if not waiting and len(self._pending) and self._pending.head <= limit:
                 waiting = self._load_pending(CHUNK_FRAMES)
         return merged([(piece, 0, piece.rows) for piece in pieces])[0]
+
+
+def _is_small(run: Run) -> bool:
+    return len(run) < _SMALL_ROWS and run.nbytes <= _SMALL_BYTES
 
 
 def _parts_until(loaded: list[Loaded], limit: tuple[int, int]) -> list[tuple[Run, int, int]]:

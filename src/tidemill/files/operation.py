@@ -45,6 +45,8 @@ class Operation(Request):
 
     __slots__ = ("closing", "entries", "frames", "places", "sync")
 
+    apart = False  # whether it is to have a segment of its own
+
     def __init__(
         self,
         *,
@@ -196,7 +198,7 @@ class Retire(Operation):
     behind the frames, so that they apply to them.
     """
 
-    __slots__ = ("arrived", "audiences", "dropped", "live", "segments", "since")
+    __slots__ = ("apart", "arrived", "audiences", "dropped", "live", "segments", "since")
 
     def __init__(
         self,
@@ -208,7 +210,9 @@ class Retire(Operation):
         live: dict[int, int] | None = None,  # what forks have left, if items were given up
         arrived: int = 0,  # ... of those up to this seq
         dropped: int = 0,
+        apart: bool = False,
     ) -> None:
+        self.apart = apart
         self.segments = segments
         self.audiences = audiences or {}
         self.since = since
