@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -218,39 +213,3 @@ def test_input_that_breaks_off_says_how_far_it_came_and_how_to_go_on(shell: Shel
     assert "row 1 is null" in error["message"]
     shell.good(f"{push} {error['go_on']}", stdin=good)
     assert [row["key"] for row in shell.good("tidemill pop spool/ 99").lines()] == list(range(10))
-
-
-def test_ctrl_c_ends_between_batches_and_says_where(shell: Shell) -> None:
-    process = subprocess.Popen(
-        ["bash", "-c", "exec tidemill push spool/ - --format lines --json"],
-        cwd=shell.folder,
-        env=shell.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    # More than a block, so that one batch is pushed while the rest is waited for.
-    process.stdin.write(b"x" * 99 + b"\n")
-    process.stdin.write((b"y" * 99 + b"\n") * 100_000)
-    process.stdin.flush()
-    while not _has_rows(shell.folder / "spool"):
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert (out, b"Traceback" in err) == (b"", False)
-    pushed = int(shell.good("tidemill len spool/").out)
-    assert f'"pushed": {pushed}'.encode() in err
-    assert f"--skip-rows {pushed}".encode() in err
-
-
-def _has_rows(folder: Path) -> bool:
-    done = [path for path in folder.glob("journal/*.segment") if _data_bytes(path) > 1_000_000]
-    return bool(done)
-
-
-def _data_bytes(path: Path) -> int:
-    # What the segment was given in advance is a hole, or zeroes.
-    with open(path, "rb") as file:
-        return len(file.read(os.fstat(file.fileno()).st_size).rstrip(b"\0"))

@@ -190,10 +190,13 @@ class ConsumingEnd:
         fork = await self._in_turn(lambda: self._end.fork(name))
         return Fork(fork, self._around)
 
-    async def shovel(self, destination: PriorityQueue) -> int:
+    async def shovel(
+        self, destination: PriorityQueue, *, on_progress: Callable[[int], None] | None = None
+    ) -> int:
         """Move everything that is left at this end to another open queue; returns how many items.
 
         Until it is done, this end counts as being read. Cancelled, it is seen through.
+        `on_progress` is called from another thread than the event loop's.
 
         >>> import asyncio, tempfile, tidemill as tm
         >>> async def main():
@@ -215,7 +218,9 @@ class ConsumingEnd:
                 f"items are moved to an open aio.PriorityQueue, not to {destination!r}"
             )
         # Not in turn: others are told that the end is being read, and do not wait for it.
-        return await self._around.run(lambda: self._end.shovel(destination._queue))
+        return await self._around.run(
+            lambda: self._end.shovel(destination._queue, on_progress=on_progress)
+        )
 
     def __len__(self) -> int:
         return len(self._end)

@@ -198,12 +198,17 @@ class ConsumingEnd:
                 self._core.folder.commit(MakeFork(id, name, self._cursor.fork.id))
             return Fork(self._core, view.cursors[id])
 
-    def shovel(self, destination: PriorityQueue) -> int:
+    def shovel(
+        self, destination: PriorityQueue, *, on_progress: Callable[[int], None] | None = None
+    ) -> int:
         """Move everything that is left at this end to another open queue; returns how many items.
 
         To each fork of the destination it is a push. Items keep key and payload, and equal keys
         their order. A crash in the middle may leave some items in both queues, never in neither.
         Until it is done, this end counts as being read; items pushed meanwhile stay.
+
+        `on_progress` is told now and then how many items have been moved. If it raises, the shovel
+        ends there: what was moved is in the other queue, and the rest here.
 
         >>> import tempfile, tidemill as tm
         >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
@@ -220,7 +225,13 @@ class ConsumingEnd:
         check_destination(self._core, destination._core)
         self._tolerating(self._mark_read)
         try:
-            return shovel(self._core, self._cursor, destination._core, self._tolerating)
+            return shovel(
+                self._core,
+                self._cursor,
+                destination._core,
+                self._tolerating,
+                on_progress or (lambda _moved: None),
+            )
         finally:
             self._cursor.is_reading = False
 

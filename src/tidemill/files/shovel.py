@@ -40,7 +40,13 @@ class Attempt(Protocol):
     def __call__(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...
 
 
-def shovel(source: QueueCore, cursor: Cursor, target: QueueCore, attempt: Attempt) -> int:
+def shovel(
+    source: QueueCore,
+    cursor: Cursor,
+    target: QueueCore,
+    attempt: Attempt,
+    on_progress: Callable[[int], None],  # told after each chunk how many items were moved
+) -> int:
     """Move the items; returns how many. The caller has marked the end as being read."""
     # A chunk is well below a segment, so that a bounded destination can take it.
     chunk_bytes = min(SHOVEL_BYTES, target.folder.journal.segment_bytes // 4)
@@ -57,6 +63,7 @@ def shovel(source: QueueCore, cursor: Cursor, target: QueueCore, attempt: Attemp
             moved += chunk.rows
             target.maintenance.after_push()
             source.maintenance.after_take(cursor.fork.id, chunk.rows, cursor.fork.live)
+            on_progress(moved)
     except TidemillError as error:
         error.add_note(f"{moved} items had been moved to {target.folder.path} by then")
         raise

@@ -35,6 +35,7 @@ from tidemill.gateway.commands import (
 )
 from tidemill.gateway.console import Console
 from tidemill.gateway.exit_status import BROKEN_PIPE, DONE
+from tidemill.gateway.interrupts import Interrupts
 
 COMMANDS = (
     push.COMMAND,
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(options, "check"):
             options.check(options)
         console = Console(is_json=options.json, shows_progress=not options.no_progress)
-        with console.logging():
+        with console.logging(), Interrupts():
             options.run(options, console)
         console.flush()
     except BrokenPipeError:

@@ -18,7 +18,7 @@ from tidemill.errors import Corrupt, Locked
 from tidemill.files.storage import typed
 from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.progress import NO_PROGRESS, Bar, Progress
-from tidemill.gateway.refusal import Declined, Stopped
+from tidemill.gateway.refusal import Declined, Stopped, words_of
 
 _STANDARD_OUTPUT = Path("standard output")
 
@@ -51,7 +51,7 @@ class Console:
     def fail(self, error: BaseException) -> ExitStatus:
         """Say what went wrong; returns the status to end with."""
         status = status_of(error)
-        report(str(error), status, is_json=self.is_json, data=_data(error))
+        report(words_of(error), status, is_json=self.is_json, data=_data(error))
         return status
 
     def fail_unforeseen(self, error: Exception) -> ExitStatus:

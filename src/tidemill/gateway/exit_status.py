@@ -25,6 +25,7 @@ from tidemill.errors import (
     Unavailable,
     UnknownFormat,
 )
+from tidemill.gateway.interrupts import Terminated
 from tidemill.gateway.refusal import Declined, FoundDamage, NotFound, Stopped
 
 
@@ -53,6 +54,7 @@ FENCED = ExitStatus(13, "fenced", "a newer publisher or receiver took over")
 UNKNOWN = ExitStatus(14, "unknown", "the connection broke: whether it was written is not known")
 UNAVAILABLE = ExitStatus(15, "unavailable", "a server did not answer in time")
 INTERRUPTED = ExitStatus(130, "interrupted", "Ctrl-C")
+TERMINATED = ExitStatus(143, "terminated", "SIGTERM")
 BROKEN_PIPE = ExitStatus(141, "broken-pipe", "whoever read the output has gone")
 
 ALL = (
@@ -74,6 +76,7 @@ ALL = (
     UNAVAILABLE,
     INTERRUPTED,
     BROKEN_PIPE,
+    TERMINATED,
 )
 
 # The first that fits counts, so that a special kind stands before its general one.
@@ -91,6 +94,7 @@ _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((Fenced,), FENCED),
     ((OutcomeUnknown,), UNKNOWN),
     ((Unavailable,), UNAVAILABLE),
+    ((Terminated,), TERMINATED),
     ((KeyboardInterrupt,), INTERRUPTED),
     ((BrokenPipeError,), BROKEN_PIPE),
 )

@@ -1,4 +1,4 @@
-"""Ctrl-C between steps, never within one: what was pushed is then known exactly."""
+"""Ctrl-C and SIGTERM between steps, never within one: what was done is then known exactly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: what `kill`, `timeout` and a service manager send to end a command."""
 
 
 class Interrupts:
@@ -19,31 +23,51 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._is_held = False
-        self._is_pending = False
+        self._pending: KeyboardInterrupt | None = None
+        self.is_forced = False  # whether it came again, and broke into a step
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """A step that is to be finished, or not begun."""
+        self.check()
         self._is_held = True
         try:
             yield
         finally:
             self._is_held = False
-        if self._is_pending:
-            raise KeyboardInterrupt
+        self.check()
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if not self._is_held or self._is_pending:
-            # The second Ctrl-C is meant: whoever presses it does not want to wait.
-            raise KeyboardInterrupt
-        self._is_pending = True
+    def check(self) -> None:
+        """Raise an interrupt that has come: here, a step may end."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            raise pending
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        interrupt = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        if not self._is_held:
+            raise interrupt
+        if self._pending is not None:
+            # The second is meant: whoever presses Ctrl-C again does not want to wait.
+            self.is_forced = True
+            raise interrupt
+        self._pending = interrupt
 
     def __enter__(self) -> Interrupts:
-        self._is_main = threading.current_thread() is threading.main_thread()
-        if self._is_main:
-            self._before = signal.signal(signal.SIGINT, self._handle)
+        # Python lets nobody but the main thread handle signals.
+        signals = (
+            (signal.SIGINT, signal.SIGTERM)
+            if threading.current_thread() is threading.main_thread()
+            else ()
+        )
+        self._before = [(number, signal.signal(number, self._handle)) for number in signals]
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._is_main:
-            signal.signal(signal.SIGINT, self._before)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)

@@ -7,6 +7,17 @@ from typing import Any
 from tidemill.errors import CallerError, SurroundingsError, TidemillError
 
 
+def words_of(error: BaseException) -> str:
+    """What an error says, with what was noted on its way.
+
+    >>> words_of(KeyboardInterrupt())
+    'interrupted'
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return "\n".join([str(error), *getattr(error, "__notes__", ())])
+
+
 class NotFound(SurroundingsError):
     """A file or a fork that the command names is not there."""
 
@@ -23,7 +34,6 @@ class Stopped(TidemillError):
     """Long work ended in the middle; `done` says how far it came, `cause` why it ended."""
 
     def __init__(self, cause: BaseException, words: str, done: dict[str, Any]) -> None:
-        reason = "interrupted" if isinstance(cause, KeyboardInterrupt) else str(cause)
-        super().__init__(f"{reason}\n{words}")
+        super().__init__(f"{words_of(cause)}\n{words}")
         self.cause = cause
         self.done = done

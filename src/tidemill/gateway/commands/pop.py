@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from typing import TypeAlias
 
 import tidemill as tm
@@ -19,6 +20,7 @@ from tidemill.gateway.arguments import (
 )
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
+from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.opening import chosen_end, open_queue
 from tidemill.gateway.output import open_output
 from tidemill.gateway.refusal import Stopped
@@ -39,58 +41,89 @@ def run(options: argparse.Namespace, console: Console) -> None:
         wanted = len(end) if options.all else options.n
         if options.wait_s is not None and wanted:
             end.peek(1, key_max=options.key_max, wait_s=options.wait_s)
-        pop = _pop_at_once if wanted <= WINDOW_ROWS else _pop_in_pieces
-        rows = pop(end, wanted, options, console)
+        with Interrupts() as interrupts:
+            popping = Popping(end, options, console, interrupts)
+            rows = popping.at_once(wanted) if wanted <= WINDOW_ROWS else popping.in_pieces(wanted)
     if options.to != "-":
         words = f"popped {counted(rows, 'item')} to {options.to}"
         console.result(words, {"popped": rows, "to": options.to})
 
 
-def _pop_at_once(end: End, wanted: int, options: argparse.Namespace, console: Console) -> int:
-    written = 0
-    try:
-        with end.read(wanted, key_max=options.key_max) as read:
-            batch = read.batch.to_arrow()
-            with open_output(options, console, batch.schema) as sink:
+class Popping:
+    """Writes items, and then pops them."""
+
+    def __init__(
+        self,
+        end: End,
+        options: argparse.Namespace,
+        console: Console,
+        interrupts: Interrupts,
+    ) -> None:
+        self._end = end
+        self._options = options
+        self._console = console
+        self._interrupts = interrupts
+        self._written = 0
+        self._popped = 0
+
+    def at_once(self, wanted: int) -> int:
+        """All within one read; returns how many."""
+        try:
+            with ExitStack() as seen_through:
+                with self._end.read(wanted, key_max=self._options.key_max) as read:
+                    batch = read.batch.to_arrow()
+                    with open_output(self._options, self._console, batch.schema) as sink:
+                        sink.write(batch)
+                    # From here on an interrupt waits for the pop, which leaving the read is.
+                    seen_through.enter_context(self._interrupts.held())
+                    self._written = batch.num_rows
+                self._popped = self._written
+        except (tm.TidemillError, KeyboardInterrupt) as error:
+            raise self._stopped(error) from error
+        return self._popped
+
+    def in_pieces(self, wanted: int) -> int:
+        """More than a read should hold in memory: all of it is written first, then popped piece by
+        piece. The folder is ours meanwhile, so that nobody can push in between.
+        """
+        end, pieces = self._end, list[int]()
+        with (
+            end.scan(keys=(None, self._options.key_max)) as reader,
+            open_output(self._options, self._console, reader.schema) as sink,
+            self._console.progress("writing") as progress,
+        ):
+            for batch in first_rows(reader, wanted):
                 sink.write(batch)
-            written = batch.num_rows
-    except (tm.TidemillError, KeyboardInterrupt) as error:
-        raise _stopped(error, written, 0) from error
-    return written
+                pieces.append(batch.num_rows)
+                progress.show(sum(pieces), sum(pieces) / min(wanted, len(end)))
+        self._written = sum(pieces)
+        try:
+            if self._written == len(end):
+                with self._interrupts.held():
+                    self._popped = end.clear()
+                return self._popped
+            with self._console.progress("popping") as progress:
+                for rows in pieces:
+                    with self._interrupts.held():
+                        self._popped += len(end.pop(rows))
+                    progress.show(self._popped, self._popped / self._written)
+        except (tm.TidemillError, KeyboardInterrupt) as error:
+            raise self._stopped(error) from error
+        return self._popped
 
-
-def _pop_in_pieces(end: End, wanted: int, options: argparse.Namespace, console: Console) -> int:
-    """More than a read should hold in memory: all of it is written first, then popped piece by
-    piece. The folder is ours meanwhile, so that nobody can push in between.
-    """
-    pieces: list[int] = []
-    with (
-        end.scan(keys=(None, options.key_max)) as reader,
-        open_output(options, console, reader.schema) as sink,
-        console.progress("writing") as progress,
-    ):
-        for batch in first_rows(reader, wanted):
-            sink.write(batch)
-            pieces.append(batch.num_rows)
-            progress.show(sum(pieces), sum(pieces) / min(wanted, len(end)))
-    written, popped = sum(pieces), 0
-    try:
-        if written == len(end):
-            return end.clear()
-        with console.progress("popping") as progress:
-            for rows in pieces:
-                popped += len(end.pop(rows))
-                progress.show(popped, popped / written)
-    except (tm.TidemillError, KeyboardInterrupt) as error:
-        raise _stopped(error, written, popped) from error
-    return popped
-
-
-def _stopped(error: BaseException, written: int, popped: int) -> BaseException:
-    if not written:
-        return error
-    words = f"the output has {counted(written, 'item')}, the last {written - popped:,} of which are"
-    return Stopped(error, f"{words} still in the queue", {"written": written, "popped": popped})
+    def _stopped(self, error: BaseException) -> BaseException:
+        """The error that ended it, with what is in the output and what still in the queue."""
+        written, popped = self._written, self._popped
+        if not written:
+            return error
+        words = f"the output has {counted(written, 'item')}"
+        if self._interrupts.is_forced:
+            words += f"; whether more than {popped:,} of them were popped is not known"
+        elif popped < written:
+            words += f", the last {written - popped:,} of which are still in the queue"
+        else:
+            words += ", and all of them were popped"
+        return Stopped(error, words, {"written": written, "popped": popped})
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

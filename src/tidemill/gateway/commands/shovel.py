@@ -11,7 +11,9 @@ from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
+from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.opening import chosen_end, is_queue, open_queue, recorded_bucket
+from tidemill.gateway.refusal import Stopped
 
 DETAILS = """
 The target is made, with the columns and buckets of the source, if it is not there. A crash in the
@@ -31,9 +33,29 @@ def run(options: argparse.Namespace, console: Console) -> None:
             sync=options.sync,
             on_corruption=options.on_corruption,
         ) as target:
-            moved = end.shovel(target)
+            moved = _move(end, target, console)
     words = f"moved {counted(moved, 'item')} to {options.target}"
     console.result(words, {"moved": moved, "to": options.target})
+
+
+def _move(end: tm.PriorityQueue | tm.Fork, target: tm.PriorityQueue, console: Console) -> int:
+    total, done = len(end), 0
+    with console.progress("moving") as progress, Interrupts() as interrupts:
+
+        def note(moved: int) -> None:
+            nonlocal done
+            done = moved
+            progress.show(moved, moved / total)
+            # Between chunks each item is in one of the queues, and only there.
+            interrupts.check()
+
+        try:
+            with interrupts.held():
+                done = end.shovel(target, on_progress=note)
+        except KeyboardInterrupt as error:
+            words = f"moved {counted(done, 'item')} before this: shovel again for the rest"
+            raise Stopped(error, words, {"moved": done}) from error
+    return done
 
 
 def _check_target(queue: str, target: str) -> None:
