@@ -56,3 +56,6 @@ PENDING_SEND_BYTES_MAX = 64 * MIB  # of sends that wait to be written, before se
 PREFETCH_BYTES = 16 * MIB  # of rows that a receiver has read ahead
 RECEIVED_ROWS_MAX = 65_536  # of one batch that a receiver gives
 DIGEST_BYTES_MAX = 32  # of what a producer says about a numbered send
+PRODUCERS_MAX = 10_000  # whose last number a log in a folder remembers
+NOTES_MAX = 100  # small facts about a log
+NOTE_BYTES_MAX = 64 * KIB  # one of them

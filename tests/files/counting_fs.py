@@ -42,6 +42,7 @@ class _CountingFile:
         self._inner.sync()
 
     def pread(self, length: int, offset: int) -> bytes:
+        self._owner.calls["bytes read" + self._kind] += length
         return self._inner.pread(length, offset)
 
     def pread_buffer(self, length: int, offset: int) -> pa.Buffer:

@@ -50,7 +50,7 @@ from tidemill.files.pointers import take_back_pointers
 from tidemill.files.preparation import Preparation
 from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
 from tidemill.files.recovery import Recovered, Recovery
-from tidemill.files.settings import Settings, read_settings, write_settings
+from tidemill.files.settings import LOG, QUEUE, Settings, read_settings, write_settings
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
 from tidemill.files.view import View
@@ -68,6 +68,7 @@ CorruptionMode: TypeAlias = Literal["abort", "continue"]
 class FolderOptions:
     """How a folder is opened."""
 
+    kind: str = QUEUE
     bucket: BucketFunction | None = None  # None: what the folder records, or Shift(37) if it is new
     schema: pa.Schema | None = (
         None  # None: what the folder records, or `value: binary` if it is new
@@ -84,6 +85,15 @@ class FolderOptions:
     @property
     def syncs_takes(self) -> bool:
         return self.sync in ("index", "full")
+
+
+def choose_of(found: Settings | None, options: FolderOptions) -> BucketFunction:
+    """The bucket function of a folder; that of a log serves its machinery alone, for all of its
+    rows have the key 0.
+    """
+    if options.kind == LOG:
+        return choose(None, None)
+    return choose(found.bucket if found else None, options.bucket)
 
 
 class Folder(View):
@@ -199,15 +209,20 @@ class Folder(View):
             )
 
     def _open(self, undo: ExitStack) -> None:
-        found = read_settings(self.fs, self.path)
+        found = read_settings(self.fs, self.path, kind=self.options.kind)
         # What is found was perhaps only renamed, and is to last before anything relies on it.
         self.fs.sync_folder(self.path)
-        self.bucket = choose(found.bucket if found else None, self.options.bucket)
+        self.bucket = choose_of(found, self.options)
         is_new = found is None
         recovered = self._recover(is_new=is_new)
         if found is None:
             versions = SchemaVersions([self._given_schema()])
-            found = Settings(self.bucket.description, versions, self.options.segment_bytes)
+            found = Settings(
+                self.bucket.description,
+                versions,
+                self.options.segment_bytes,
+                kind=self.options.kind,
+            )
         elif self.options.schema is not None:
             versions = found.versions.evolve(self.options.schema)
             if versions is not found.versions:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -24,12 +25,11 @@ from typing import NamedTuple
 from tidemill.clock import Clock
 from tidemill.errors import Corrupt, NotAQueue, SchemaMismatch
 from tidemill.files.adoption import waiting_path
-from tidemill.files.bucket import choose
 from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import cover_all
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import JOURNAL_NAME, FolderOptions
+from tidemill.files.folder import JOURNAL_NAME, FolderOptions, choose_of
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import FrameList, buckets_of
 from tidemill.files.head import Head, read_head
@@ -44,6 +44,7 @@ from tidemill.files.scan import Damage, Finding, Found, scan
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.settings import Settings, read_settings
 from tidemill.files.shadow import ShadowFileSystem
+from tidemill.files.spine import SpineEntry, read_spine
 from tidemill.files.state import State, read_previous_end
 from tidemill.files.storage import storage_errors
 from tidemill.files.tail import read_tail
@@ -127,6 +128,17 @@ class Follower(View):
         with self._lock:
             self._count_without([Damage(place, 0, rows, "")])
 
+    def read_settings_again(self) -> bool:
+        """Learn of schema versions that are newer than this handle; False if there are none."""
+        with self._lock, storage_errors("reading", self.path):
+            settings = self._read_settings()
+            with self.guard:
+                if settings == self.settings:
+                    return False
+                self.settings = settings
+                self.reader.versions = settings.versions
+        return True
+
     def _catch_up(self) -> None:
         head = read_head(self.fs, self.path)
         if not self._is_sound or _identity(head) != _identity(self._head):
@@ -147,7 +159,7 @@ class Follower(View):
     def _read_on(self, number: int) -> None:
         """Apply what was appended to the last segment."""
         active = self.segments[number]
-        found = read_tail(active, active.end, head=self._head)
+        found = read_tail(active, active.end, head=self._head, spine=self._spine_of(active))
         self._complain(found.findings)
         if not found.findings:
             return
@@ -239,7 +251,7 @@ class Follower(View):
         except Corrupt as damage:
             raise damage.at(base.path, 0) from damage
         replay = Replay(state, self.bucket.of)
-        tail = read_tail(base, 0, head=head)
+        tail = read_tail(base, 0, head=head, spine=self._spine_of(base))
         self._complain(tail.findings)
         replay.index(base, tail.findings, apply=True)
         base.end = tail.end
@@ -286,12 +298,12 @@ class Follower(View):
     def _read_settings(self) -> Settings:
         """What the folder is; raises if it is none, or another than this handle was told."""
         try:
-            settings = read_settings(self.fs, self.path)
+            settings = read_settings(self.fs, self.path, kind=self.options.kind)
         except (FileNotFoundError, NotADirectoryError):
             settings = None
         if settings is None:
             raise NotAQueue(f"{self.path} holds no queue, and a reader makes none")
-        self.bucket = choose(settings.bucket, self.options.bucket)
+        self.bucket = choose_of(settings, self.options)
         schema = self.options.schema
         if schema is not None and settings.versions.evolve(schema) is not settings.versions:
             raise SchemaMismatch(
@@ -320,11 +332,15 @@ class Follower(View):
     def _index_sealed(self, pin: Pin, segment: Segment, end: int | None, replay: Replay) -> None:
         """Know the frames of an older segment, by its summary, or read it whole if it has none."""
         if not self._try_summary(pin, segment):
-            tail = read_tail(segment, 0, head=None, end=end)
+            tail = read_tail(segment, 0, head=None, end=end, spine=self._spine_of(segment))
             self._complain(tail.findings)
             replay.index(segment, tail.findings, apply=False)
             segment.end = tail.end
             segment.seal()
+
+    def _spine_of(self, segment: Segment) -> Callable[[], list[SpineEntry]]:
+        path = self._journal / segment.spine_path.name
+        return lambda: read_spine(self.fs, path, segment.number)
 
     def _link(self, pin: Pin, number: int) -> Segment:
         path = segment_path(pin.folder, number)

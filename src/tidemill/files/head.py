@@ -70,8 +70,8 @@ class Head(NamedTuple):
             return True
         return (
             last.epoch == self.epoch
-            and kinds <= {Kind.FRAME, Kind.CUT}
-            and (self.passes_pushes or Kind.FRAME not in kinds)
+            and kinds <= {Kind.FRAME, Kind.CUT, Kind.MARK}
+            and (self.passes_pushes or not kinds & {Kind.FRAME, Kind.MARK})
             and (self.passes_takes or Kind.CUT not in kinds)
         )
 

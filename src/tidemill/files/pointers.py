@@ -132,7 +132,7 @@ def open_pointer(fs: FileSystem, path: Path, name: str) -> FileLock | None:
         try:
             lock = FileLock.try_acquire(fs, folder / name)
         except FileNotFoundError:
-            _make(fs, folder, name)
+            make_pointer(fs, folder, name)
             continue
         if lock is None or lock.file.size():
             return lock
@@ -148,7 +148,7 @@ def remove_pointer(fs: FileSystem, path: Path, name: str, lock: FileLock) -> Non
     lock.release()
 
 
-def _make(fs: FileSystem, folder: Path, name: str) -> None:
+def make_pointer(fs: FileSystem, folder: Path, name: str) -> None:
     """Make the file of a consumer that has yet to say where it begins."""
     if FOLDER not in fs.list_folder(folder.parent):
         try:

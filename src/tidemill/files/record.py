@@ -61,6 +61,9 @@ class Kind(IntEnum):
     REMOVE = 5
     RETIRE = 6  # segments whose surviving items this operation carried forward, or dropped
     QUARANTINE = 7  # a damaged record that was set aside
+    MARK = 8  # the last send of a log's producer
+    TRIM = 9  # where the rows of a log begin
+    NOTE = 10  # a small fact about a log
 
 
 _KINDS = frozenset(Kind)

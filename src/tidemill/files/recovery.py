@@ -38,7 +38,7 @@ from tidemill.files.record import Kind, make_place, split_place
 from tidemill.files.replay import Replay
 from tidemill.files.scan import Damage, Finding, Found, promised_behind, scan
 from tidemill.files.segment import Segment, segment_path
-from tidemill.files.spine import SpineEntry, unpack_entries
+from tidemill.files.spine import SpineEntry, read_spine
 from tidemill.files.state import State, read_previous_end
 
 logger = logging.getLogger(__name__)
@@ -165,16 +165,7 @@ class Recovery:
     def _read_spine(self, segment: Segment) -> list[SpineEntry]:
         if segment.spine_path.name not in self._names:
             return []
-        try:
-            file = self._fs.open(segment.spine_path)
-            try:
-                entries = unpack_entries(file.pread(file.size(), 0))
-            finally:
-                file.close()
-        except OSError as error:
-            logger.warning("spine of %s cannot be read: %s", segment.path, error)
-            return []
-        return [entry for entry in entries if split_place(entry.place)[0] == segment.number]
+        return read_spine(self._fs, segment.spine_path, segment.number)
 
     def _drop_unfinished(self) -> None:
         """Remove a last segment whose creation was interrupted: no operation was ever written to

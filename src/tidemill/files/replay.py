@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tidemill.errors import Corrupt
 from tidemill.files.cut import unpack_cut
+from tidemill.files.log_state import unpack_mark, unpack_note, unpack_trim
 from tidemill.files.operation import unpack_fork, unpack_quarantine, unpack_remove, unpack_retire
 from tidemill.files.record import Kind, split_place
 from tidemill.files.scan import Damage, Finding, Found, entry_of
@@ -78,3 +79,9 @@ class Replay:
             self._state.retire(audiences, live, arrived, dropped)
         elif envelope.kind is Kind.QUARANTINE:
             self._state.quarantine(*unpack_quarantine(payload))
+        elif envelope.kind is Kind.MARK:
+            self._state.log.mark(unpack_mark(payload))
+        elif envelope.kind is Kind.TRIM:
+            self._state.log.trim(unpack_trim(payload))
+        elif envelope.kind is Kind.NOTE:
+            self._state.log.note(*unpack_note(payload))

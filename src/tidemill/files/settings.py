@@ -27,7 +27,12 @@ NAME = "settings.json"
 DRAFT_NAME = "settings.json.new"
 FORMAT = 2
 FORMATS_OLD = (1,)  # that `upgrade` knows how to bring up to date
-KIND = "priority-queue"
+QUEUE = "priority-queue"
+LOG = "log"  # ordered by arrival alone: no keys, and so no bucket function
+_KINDS = {
+    QUEUE: "a priority queue: open it with tm.PriorityQueue",
+    LOG: "a log: open it with tm.Log",
+}
 _BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -39,6 +44,7 @@ class Settings:
     versions: SchemaVersions
     segment_bytes: int
     format: int = FORMAT  # as it was read; what is written is always the newest
+    kind: str = QUEUE
 
     def with_versions(self, versions: SchemaVersions) -> Settings:
         return replace(self, versions=versions)
@@ -47,8 +53,8 @@ class Settings:
 def write_settings(fs: FileSystem, folder: Path, settings: Settings) -> None:
     document: dict[str, Any] = {
         "format": FORMAT,
-        "kind": KIND,
-        "bucket": settings.bucket,
+        "kind": settings.kind,
+        **({"bucket": settings.bucket} if settings.kind == QUEUE else {}),
         "segment_bytes": settings.segment_bytes,
         "schemas": settings.versions.to_json(),
     }
@@ -65,8 +71,12 @@ def write_settings(fs: FileSystem, folder: Path, settings: Settings) -> None:
     fs.sync_folder(folder)
 
 
-def read_settings(fs: FileSystem, folder: Path, *, accept_old: bool = False) -> Settings | None:
-    """The settings, or None if there are none; of older formats only if told to accept them."""
+def read_settings(
+    fs: FileSystem, folder: Path, *, accept_old: bool = False, kind: str | None = QUEUE
+) -> Settings | None:
+    """The settings, or None if there are none; of older formats only if told to accept them, of
+    another kind only with None.
+    """
     path = folder / NAME
     if NAME not in fs.list_folder(folder):
         return None
@@ -79,7 +89,7 @@ def read_settings(fs: FileSystem, folder: Path, *, accept_old: bool = False) -> 
     finally:
         file.close()
     try:
-        settings = _parse(data, folder)
+        settings = _parse(data, folder, kind)
     except Corrupt as damage:
         raise Corrupt(damage.reason, path=path, offset=0) from damage
     if settings.format != FORMAT and not accept_old:
@@ -90,7 +100,7 @@ def read_settings(fs: FileSystem, folder: Path, *, accept_old: bool = False) -> 
     return settings
 
 
-def _parse(data: bytes, folder: Path) -> Settings:
+def _parse(data: bytes, folder: Path, kind: str | None) -> Settings:
     try:
         document = json.loads(data)
         found = document.pop("check")
@@ -104,17 +114,19 @@ def _parse(data: bytes, folder: Path) -> Settings:
             f"{folder} has format version {version}; this release knows {FORMAT} and older: "
             "use the release that wrote it, or a newer one"
         )
-    if document.get("kind") != KIND:
-        raise NotAQueue(f"{folder} holds a {document.get('kind')}, not a priority queue")
+    found_kind = document.get("kind")
+    if found_kind not in _KINDS or kind not in (None, found_kind):
+        raise NotAQueue(f"{folder} holds {_KINDS.get(found_kind, f'a {found_kind}')}")
     try:
         segment_bytes = int(document["segment_bytes"])
         if not SEGMENT_BYTES_MIN <= segment_bytes <= INT64_MAX:
             raise ValueError(f"a segment has no {segment_bytes} bytes")
         return Settings(
-            str(document["bucket"]),
+            str(document["bucket"]) if found_kind == QUEUE else "",
             SchemaVersions.from_json(document["schemas"]),
             segment_bytes,
             format=int(version),
+            kind=found_kind,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise Corrupt(f"the settings make no sense: {error}") from error

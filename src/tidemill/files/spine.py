@@ -9,11 +9,18 @@ One entry is 32 bytes: place, length, rows, synced, check. An entry of length 0 
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import xxhash
+
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.record import split_place
+
+logger = logging.getLogger(__name__)
 
 _FIELDS = struct.Struct("<QIIQ")
 _CHECK = struct.Struct("<Q")
@@ -41,3 +48,17 @@ def unpack_entries(data: bytes) -> list[SpineEntry]:
         if _CHECK.unpack_from(data, start + _FIELDS.size)[0] == _digest(fields):
             found.append(SpineEntry(*_FIELDS.unpack(fields)))
     return found
+
+
+def read_spine(fs: FileSystem, path: Path, segment: int) -> list[SpineEntry]:
+    """The entries of a segment's spine; none if it cannot be read, for it only ever helps."""
+    try:
+        file = fs.open(path)
+        try:
+            entries = unpack_entries(file.pread(file.size(), 0))
+        finally:
+            file.close()
+    except OSError as error:
+        logger.warning("the spine %s cannot be read: %s", path, error)
+        return []
+    return [entry for entry in entries if split_place(entry.place)[0] == segment]

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidemill.errors import Corrupt
 from tidemill.files.cut import Cut, Cuts, cover_all
+from tidemill.files.log_state import LogState
 from tidemill.files.origin import Origin
 from tidemill.limits import FORKS_MAX
 from tidemill.names import check_name
@@ -68,6 +69,7 @@ class State:
         self.audiences: dict[int, frozenset[int]] = {}
         self.quarantined: dict[int, int] = {}  # place → rows, of records set aside
         self.adopted: dict[int, Origin] = {}  # segments that were another queue's, by number
+        self.log = LogState()
         self.forgiving = (
             False  # while damage makes the counts uncertain; they are made anew afterwards
         )
@@ -175,7 +177,7 @@ class State:
         ends.
         """
         segments = list(segments)
-        document = {
+        document: dict[str, Any] = {
             "previous_end": previous_end,
             "segments": segments,
             "next_seq": self.next_seq,
@@ -198,6 +200,8 @@ class State:
             "quarantined": list(self.quarantined.items()),
             "adopted": [[one, *self.adopted[one]] for one in segments if one in self.adopted],
         }
+        if log := self.log.to_json():
+            document["log"] = log
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -225,6 +229,7 @@ class State:
             for number, written_as, shift, time_us in document.get("adopted", []):
                 origin = Origin(_natural(written_as), _whole(shift), _whole(time_us))
                 state.adopted[_natural(number)] = origin
+            state.log = LogState.from_json(document.get("log"))
             return state, [_natural(number) for number in document["segments"]]
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Corrupt(f"the state makes no sense: {error}") from error

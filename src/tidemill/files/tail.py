@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemill.files.filesystem import File
@@ -9,6 +10,7 @@ from tidemill.files.head import Head
 from tidemill.files.record import make_place, split_place
 from tidemill.files.scan import Damage, Finding, Found, promised_behind, scan
 from tidemill.files.segment import Segment
+from tidemill.files.spine import SpineEntry
 
 
 class Tail(NamedTuple):
@@ -18,16 +20,42 @@ class Tail(NamedTuple):
     end: int  # the offset behind them
 
 
-def read_tail(segment: Segment, start: int, *, head: Head | None, end: int | None = None) -> Tail:
+def read_tail(
+    segment: Segment,
+    start: int,
+    *,
+    head: Head | None,
+    end: int | None = None,
+    spine: Callable[[], list[SpineEntry]] = list,
+) -> Tail:
     """The operations of a segment from `start` on, up to the first one that is not whole, or may
-    not be shown yet; `end`: where the segment is known to end.
+    not be shown yet; `end`: where the segment is known to end. `spine` is asked if records are
+    missing that were promised.
     """
+    tail = _read(segment, start, head, end, [])
+    promised = end
+    if end is None and head is not None and head.place >> 32 == segment.number:
+        promised = split_place(head.place)[1]
+    if promised is None or tail.end >= promised:
+        return tail
+    entries = [entry for entry in spine() if split_place(entry.place)[1] >= start]
+    tail = _read(segment, start, head, end, entries)
+    if tail.end >= promised:
+        return tail
+    place = make_place(segment.number, tail.end)
+    gap = Damage(place, promised - tail.end, 0, "records that were written cannot be read")
+    return Tail([*tail.findings, gap], promised)
+
+
+def _read(
+    segment: Segment, start: int, head: Head | None, end: int | None, spine: list[SpineEntry]
+) -> Tail:
     file, number = segment.file, segment.number
     kept: list[Finding] = []
     pending: list[Finding] = []
     stop = start
     epoch = 0
-    for found in scan(file, number, [], segment.origin, start=start):
+    for found in scan(file, number, spine, segment.origin, start=start):
         if isinstance(found, Damage):
             if not _was_promised(file, number, found, head):
                 break

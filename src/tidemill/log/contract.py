@@ -41,10 +41,22 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from tidemill.batch import EncodedBody, LogBatch, SchemaVersions
+from tidemill.files.log_state import Mark
 from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 
-BEFORE_FIRST = 0  # the pointer of a consumer that has acked nothing from 1 on
+__all__ = [
+    "Capabilities",
+    "ConsumerClaim",
+    "ConsumerState",
+    "Ends",
+    "LogFrame",
+    "LogStore",
+    "LogWriter",
+    "Mark",
+    "Reservation",
+    "Withdrawn",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +79,6 @@ class Ends(NamedTuple):
 
     first: int
     next: int
-
-
-class Mark(NamedTuple):
-    """What is known of a producer's last send, for idempotent publishing.
-
-    It is stored in the same atomic step that makes the rows readable. A producer is named by the
-    grammar of names; its numbers only grow, and may skip. Spark's transaction markers are marks:
-    the application's id is the producer, the version its number, and `digest` says what was in it.
-    """
-
-    producer: str
-    number: int
-    first: int  # the rows that it became; first > last if there were none
-    last: int
-    digest: bytes = b""  # at most 32 bytes; empty if the caller gave none
 
 
 class LogFrame(NamedTuple):

@@ -39,18 +39,27 @@ def open_store(
     scheme = found[1] if found else "file"
     if scheme == "memory":
         return _open_shelf(str(address).removeprefix("memory:"), schema, options)
+    if scheme == "file":
+        from tidemill.log.on_files.store import FileLog  # noqa: PLC0415 (only who needs it)
+
+        path = str(address).removeprefix("file:") if isinstance(address, str) else address
+        try:
+            return FileLog(path, schema=schema, **options)
+        except TypeError as error:
+            raise unknown_option(error, "in a folder") from error
     raise InvalidInput(f"a log cannot be kept at {scheme}: give a folder, or memory:")
 
 
 def _open_shelf(name: str, schema: pa.Schema | None, options: dict[str, Any]) -> LogStore:
     check_name(name, what="log")
-    refuse_options(options, "memory")
+    if options:
+        raise InvalidInput(f"a log in memory has no option {sorted(options)[0]!r}")
     with _shelves_mutex:
         shelf = _shelves.setdefault(name, Shelf())
     return shelf.open(schema)
 
 
-def refuse_options(options: dict[str, Any], scheme: str) -> None:
-    """Raise if any option is left that nobody has taken."""
-    if options:
-        raise InvalidInput(f"a log at {scheme} has no option {sorted(options)[0]!r}")
+def unknown_option(error: TypeError, where: str) -> TypeError | InvalidInput:
+    """The error for an option that a store does not have; any other error as it is."""
+    found = re.search(r"unexpected keyword argument ('.*?')", str(error))
+    return InvalidInput(f"a log {where} has no option {found[1]}") if found else error

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,13 @@ from tests.files.fake_clock import FakeClock
 from tests.services.mariadb import MariaDB
 from tidemill.batch import HEADER_BYTES
 from tidemill.clock import Clock
+from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.record import ENVELOPE_BYTES, split_place
+from tidemill.files.scan import Found, scan
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
 from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.on_files.store import FileLog
 
 
 class Bench(ABC):
@@ -88,6 +93,61 @@ def memory(lanes: int) -> Callable[[Path, Clock], AbstractContextManager[Bench]]
     return start
 
 
+class FileBench(Bench):
+    def __init__(self, path: Path, clock: Clock, options: dict[str, Any]) -> None:
+        self._path = path
+        self._clock = clock
+        self._options = options
+        self._opened: list[LogStore] = []
+
+    def open(self, schema: pa.Schema | None = None) -> LogStore:
+        store = FileLog(self._path, schema=schema, clock=self._clock, **self._options)
+        self._opened.append(store)
+        return store
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+    def lose(self, seq: int) -> None:
+        path, offset, length = self._record(seq)
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(length))
+
+    def damage(self, seq: int) -> None:
+        path, offset, _ = self._record(seq)
+        with path.open("r+b") as file:
+            file.seek(offset + ENVELOPE_BYTES + HEADER_BYTES + 70)
+            (byte,) = file.read(1)
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ 4]))
+
+    def _record(self, seq: int) -> tuple[Path, int, int]:
+        """(segment, offset, bytes) of the record that holds this row."""
+        for path in sorted((self._path / "journal").glob("*.segment")):
+            file = LocalFileSystem().open(path)
+            for found in scan(file, int(path.stem), []):
+                if not isinstance(found, Found) or found.header is None:
+                    continue
+                if found.header.first_seq <= seq < found.header.first_seq + found.header.rows:
+                    file.close()
+                    offset = split_place(found.envelope.place)[1]
+                    return path, offset, found.envelope.total_bytes
+            file.close()
+        raise AssertionError(f"no frame holds row {seq}")
+
+
+def files(**options: Any) -> Callable[[Path, Clock], AbstractContextManager[Bench]]:
+    @contextmanager
+    def start(folder: Path, clock: Clock) -> Iterator[Bench]:
+        bench = FileBench(folder / "log", clock, options)
+        yield bench
+        bench.close()
+
+    return start
+
+
 class MySQLBench(Bench):
     def __init__(self, server: MariaDB, database: str, parallelism: int, clock: Clock) -> None:
         self._server = server
@@ -152,6 +212,8 @@ class OnMariaDB:
 IMPLEMENTATIONS: list[Implementation | OnMariaDB] = [
     Implementation("memory", memory(lanes=1)),
     Implementation("memory-4-lanes", memory(lanes=4)),
+    Implementation("files", files(segment_bytes=1_048_576)),
+    Implementation("files-small-segments", files(segment_bytes=16_384, sync="none")),
     OnMariaDB("mysql", parallelism=1),
     OnMariaDB("mysql-4-shards", parallelism=4),
 ]

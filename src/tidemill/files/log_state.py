@@ -1,0 +1,138 @@
+"""What the journal of a log says apart from its rows: where they begin, marks, notes. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from tidemill.errors import Corrupt, TooLarge
+from tidemill.limits import DIGEST_BYTES_MAX, NOTE_BYTES_MAX, NOTES_MAX, PRODUCERS_MAX
+from tidemill.names import check_name
+
+
+class Mark(NamedTuple):
+    """What is known of a producer's last send, for idempotent publishing.
+
+    It is stored in the same atomic step that makes the rows readable. A producer is named by the
+    grammar of names; its numbers only grow, and may skip. Spark's transaction markers are marks:
+    the application's id is the producer, the version its number, and `digest` says what was in it.
+    """
+
+    producer: str
+    number: int
+    first: int  # the rows that it became; first > last if there were none
+    last: int
+    digest: bytes = b""  # at most 32 bytes; empty if the caller gave none
+
+
+class LogState:
+    """The part of a folder's state that only logs have."""
+
+    def __init__(self) -> None:
+        self.first = 1  # rows below are trimmed
+        self.marks: dict[str, Mark] = {}
+        self.notes: dict[str, str] = {}
+
+    def mark(self, mark: Mark) -> None:
+        self.marks[mark.producer] = mark
+
+    def trim(self, first: int) -> None:
+        self.first = max(self.first, first)
+
+    def note(self, name: str, value: str) -> None:
+        self.notes[name] = value
+
+    def check_room(self, *, producer: str = "", note: str = "") -> None:
+        """Raise if one more producer or note is too many: each segment begins with all of them."""
+        if producer and producer not in self.marks and len(self.marks) >= PRODUCERS_MAX:
+            raise TooLarge(
+                f"a log remembers {PRODUCERS_MAX} producers, and {producer!r} is one more"
+            )
+        if note and note not in self.notes and len(self.notes) >= NOTES_MAX:
+            raise TooLarge(f"a log has at most {NOTES_MAX} notes, and {note!r} is one more")
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as plain data; empty if there is nothing to say."""
+        if self.first == 1 and not self.marks and not self.notes:
+            return {}
+        marks = [mark_to_json(mark) for mark in self.marks.values()]
+        return {"first": self.first, "marks": marks, "notes": self.notes}
+
+    @classmethod
+    def from_json(cls, document: Any) -> LogState:
+        """What `to_json` gave; raises `ValueError`, `KeyError` or `TypeError` otherwise."""
+        state = cls()
+        if document:
+            state.first = _natural(document["first"])
+            for item in document["marks"]:
+                state.mark(mark_from_json(item))
+            for name, value in document["notes"].items():
+                state.note(*_checked_note(name, value))
+        return state
+
+
+def mark_to_json(mark: Mark) -> list[Any]:
+    return [*mark[:4], mark.digest.hex()]
+
+
+def mark_from_json(item: Any) -> Mark:
+    producer, number, first, last, digest = item
+    check_name(producer, what="producer")
+    found = bytes.fromhex(digest)
+    if len(found) > DIGEST_BYTES_MAX:
+        raise ValueError("a digest is too long")
+    return Mark(producer, _natural(number), _natural(first), _natural(last), found)
+
+
+def pack_mark(mark: Mark) -> bytes:
+    """The record of a mark."""
+    return _pack(mark_to_json(mark))
+
+
+def unpack_mark(payload: bytes) -> Mark:
+    return _parse(payload, mark_from_json)
+
+
+def pack_trim(first: int) -> bytes:
+    """The record of a trim."""
+    return _pack({"first": first})
+
+
+def unpack_trim(payload: bytes) -> int:
+    return _parse(payload, lambda found: _natural(found["first"]))
+
+
+def pack_note(name: str, value: str) -> bytes:
+    """The record of a note."""
+    return _pack({"name": name, "value": value})
+
+
+def unpack_note(payload: bytes) -> tuple[str, str]:
+    """(name, value)."""
+    return _parse(payload, lambda found: _checked_note(found["name"], found["value"]))
+
+
+def _checked_note(name: object, value: object) -> tuple[str, str]:
+    check_name(name, what="note")
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise ValueError("a note is a name and a text")
+    if len(value.encode()) > NOTE_BYTES_MAX:
+        raise ValueError("a note is too long")
+    return name, value
+
+
+def _pack(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _parse(payload: bytes, read: Any) -> Any:
+    try:
+        return read(json.loads(payload))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Corrupt(f"the record makes no sense: {error}") from error
+
+
+def _natural(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no whole number from 0 on")
+    return value

@@ -1,0 +1,122 @@
+"""The folder of a log as this process knows it: who owns it, and who waits for its rows.
+
+A process owns the folder while one of its publishers is open, or for the moment that a trim takes.
+All stores of one folder share one place, so that within a process the newest publisher wins, while
+another process gets `Locked`.
+
+Locks: `mutex` is held while the owner writes, and taken before any lock of the folder's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidemill.clock import Clock
+from tidemill.errors import TidemillError
+from tidemill.files.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.folder import Folder, FolderOptions
+from tidemill.files.settings import write_settings
+
+logger = logging.getLogger(__name__)
+
+_places: weakref.WeakValueDictionary[Hashable, LogPlace] = weakref.WeakValueDictionary()
+_places_mutex = threading.Lock()
+
+_EPOCHS_PER_OWNER = 2**20
+
+
+class LogPlace:
+    """One folder."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self.fs = fs
+        self.path = path
+        self.mutex = threading.RLock()
+        self.owner: Folder | None = None  # open while this process owns the folder
+        self.newest: object = None  # the writer that may write
+        self._claims = 0
+        self._watchers: list[Callable[[], None]] = []
+
+    @staticmethod
+    def of(fs: FileSystem, path: Path) -> LogPlace:
+        """The one place of this folder in this process; a child of os.fork() has its own."""
+        same_fs: Hashable = "local" if isinstance(fs, LocalFileSystem) else id(fs)
+        key = (os.getpid(), same_fs, os.path.realpath(path))
+        with _places_mutex:
+            place = _places.get(key)
+            if place is None:
+                place = _places[key] = LogPlace(fs, path)
+            return place
+
+    def own(self, clock: Clock, options: FolderOptions) -> Folder:
+        """Own the folder, from now on if it is not so already. Called under the mutex."""
+        if self.owner is None:
+            self.owner = Folder(self.fs, clock, self.path, options)
+            self.owner.watchers.append(self._wake)
+        elif options.schema is not None:
+            self._evolve(self.owner, options)
+        return self.owner
+
+    def next_epoch(self, owner: Folder) -> int:
+        """An epoch above all before it, in this process and in others. Called under the mutex."""
+        self._claims += 1
+        return owner.state.epoch * _EPOCHS_PER_OWNER + self._claims
+
+    def disown(self) -> None:
+        """Let another process own the folder. Called under the mutex."""
+        owner, self.owner = self.owner, None
+        self.newest = None
+        self._claims = 0
+        if owner is not None:
+            owner.close()
+
+    @contextmanager
+    def owned(self, clock: Clock, options: FolderOptions) -> Iterator[Folder]:
+        """Own the folder for the block at least."""
+        with self.mutex:
+            is_owner = self.owner is not None
+            owner = self.own(clock, options)
+            try:
+                yield owner
+            finally:
+                if not is_owner:
+                    self.disown()
+
+    def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
+        """Call `wakeup` after each write of this process, until the function returned is called."""
+        self._watchers = [*self._watchers, wakeup]
+
+        def unwatch() -> None:
+            self._watchers = [one for one in self._watchers if one is not wakeup]
+
+        return unwatch
+
+    def _wake(self) -> None:
+        for watcher in self._watchers:
+            watcher()
+
+    def _evolve(self, owner: Folder, options: FolderOptions) -> None:
+        versions = owner.settings.versions.evolve(options.schema)
+        if versions is not owner.settings.versions:
+            settings = owner.settings.with_versions(versions)
+            write_settings(self.fs, self.path, settings)
+            owner.settings = settings
+
+
+def finish_seals(folder: Folder) -> None:
+    """Give sealed segments their summaries. Nobody who wrote has to hear if that fails: they are
+    made again when the folder is opened.
+    """
+    sealed = list(folder.journal.segments.values())[:-1]
+    if all(segment.summary is not None for segment in sealed):
+        return
+    try:
+        folder.journal.finish_seals()
+    except TidemillError as error:
+        logger.warning("a summary of %s was not written: %s", folder.path, error)

@@ -1,0 +1,80 @@
+"""The right to append to a log in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill.errors import Closed, Fenced
+from tidemill.files.draft import PreparedFrame
+from tidemill.files.folder import Folder
+from tidemill.files.log_operation import AppendRows
+from tidemill.files.receipt import Durability
+from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation
+from tidemill.log.numbering import Numbering
+from tidemill.log.on_files.place import LogPlace, finish_seals
+from tidemill.log.refusals import publisher_fenced
+
+
+class FileWriter(LogWriter):
+    """One publisher's right; the newest one of the process has it."""
+
+    def __init__(self, place: LogPlace, folder: Folder) -> None:
+        """Called under the mutex of the place."""
+        self._place = place
+        self._folder = folder
+        self.epoch = place.next_epoch(folder)
+        self._numbering = Numbering(folder.state.next_seq)
+        self._is_closed = False
+        place.newest = self
+
+    def mark(self, producer: str) -> Mark | None:
+        with self._place.mutex:
+            self._check()
+            return self._folder.state.log.marks.get(producer)
+
+    def reserve(self, rows: int) -> Reservation:
+        # One lane, so that nothing else is under way; the folder numbers rows as it writes them.
+        return self._numbering.reserve(rows)
+
+    def append(
+        self,
+        lane: int,
+        reservation: Reservation,
+        frames: Sequence[LogFrame],
+        marks: Sequence[Mark] = (),
+    ) -> Durability:
+        del lane
+        with self._place.mutex:
+            try:
+                self._check()
+                self._numbering.check(reservation)
+                folder = self._folder
+                for mark in marks:
+                    folder.state.log.check_room(producer=mark.producer)
+                prepared = [PreparedFrame(0, one.body, 0, 0, one.fingerprint) for one in frames]
+                sync = folder.options.syncs_pushes
+                folder.commit(AppendRows(reservation.first, prepared, marks, sync=sync))
+                self._numbering.durable(reservation)
+            except BaseException:
+                self._numbering.withdraw(reservation)
+                raise
+            finish_seals(folder)
+            return "synced" if sync else "buffered"
+
+    def close(self) -> None:
+        with self._place.mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if self._place.newest is self:
+                self._place.disown()
+
+    def _check(self) -> None:
+        newest = self._place.newest
+        if newest is not self and isinstance(newest, FileWriter):
+            raise publisher_fenced(self.epoch, newest.epoch)
+        if self._is_closed:
+            raise Closed("the publisher was closed; open a new one")
+        if newest is not self:
+            # The newer one is closed already; this one is overtaken all the same.
+            raise Fenced("a newer publisher took over; nothing of this one is written any more")

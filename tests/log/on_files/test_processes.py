@@ -1,0 +1,141 @@
+"""Several processes on one log: one writes, any number read, and any of them may be killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.log.on_files.child import rows_of
+
+ROOT = Path(__file__).resolve().parents[3]
+SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
+
+
+@contextmanager
+def child(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.log.on_files.child", *map(str, arguments)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    found = process.stdout.readline()
+    assert found, "the child ended"
+    return found.rstrip("\n")
+
+
+def test_a_second_process_cannot_publish_but_reads_along(tmp_path: Path) -> None:
+    with child("publish", tmp_path / "log", 0) as process:
+        assert line(process) == "ready"
+        line(process)
+        with tm.Log(tmp_path / "log") as log:
+            with pytest.raises(tm.Locked) as caught:
+                log.publisher()
+            assert caught.value.pid == process.pid
+            with pytest.raises(tm.Locked):
+                log.trim(before=2)
+            receiver = log.receiver("here")
+            seen = 0
+            while seen < 100:
+                batch = receiver.receive(wait_s=30)
+                assert batch is not None
+                assert batch.first_seq == seen + 1
+                seen = batch.last_seq
+                batch.ack()
+            process.kill()
+            process.wait()
+            # The lock went with the process.
+            assert log.publisher().send(b"mine").first == log.ends().next - 1
+
+
+def test_consumers_are_fenced_across_processes(tmp_path: Path) -> None:
+    with tm.Log(tmp_path / "log") as log, log.publisher() as out:
+        out.send([b"%d" % number for number in range(100)])
+        mine = log.receiver("child", rows_max=7)
+        assert mine.receive(wait_s=30) is not None
+        with child("receive", tmp_path / "log") as process:
+            assert line(process) == "ready 0"
+            assert line(process).split()[:3] == ["1", "0", "1"]
+            mine.ack(1, 7)
+            with pytest.raises(tm.Fenced):
+                mine.flush()
+            with pytest.raises(tm.Fenced):
+                mine.close()
+        newer = log.receiver("child", follow=False)
+        assert newer.pointer <= 100
+
+
+def test_a_publisher_killed_at_random_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    draw = random.Random(seed)
+    path = tmp_path / "log"
+    confirmed: dict[int, tuple[int, int]] = {}
+    number = 0
+    for _ in range(1_000 if SOAK else 30):
+        with child("publish", path, number) as process:
+            assert line(process) == "ready", seed
+            time.sleep(draw.random() * 0.03)  # The moment of the kill is what is random here.
+            process.kill()
+            assert process.stdout is not None
+            lines = process.stdout.read().splitlines()
+        for words in lines:
+            done, first, last = map(int, words.split())
+            # A number that was written before the kill is confirmed again, with the same rows.
+            assert confirmed.setdefault(done, (first, last)) == (first, last), seed
+        # The last one may have been written without being told: it is sent again.
+        number = max(confirmed, default=-1) + 1
+    with tm.Log(path) as log:
+        batch = log.read(rows_max=10**6)
+        rows = batch.rows()
+        assert batch.first_seq == 1
+        assert len(rows) == log.ends().next - 1
+        expected = [row for sent in range(number + 1) for row in rows_of(sent)]
+        assert rows in (expected[: len(rows)], expected), seed
+        assert len(rows) >= sum(len(rows_of(sent)) for sent in range(number)), seed
+        for sent, (first, last) in confirmed.items():
+            assert rows[first - 1 : last] == rows_of(sent), seed
+
+
+def test_a_receiver_killed_at_random_skips_nothing(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    draw = random.Random(seed)
+    path = tmp_path / "log"
+    rows = [b"%d" % number for number in range(20_000)]
+    with tm.Log(path) as log, log.publisher() as out:
+        for start in range(0, len(rows), 100):
+            out.send_soon(rows[start : start + 100])
+    given = 0  # the last row that a receiver had, ever
+    for _ in range(1_000 if SOAK else 30):
+        with child("receive", path) as process:
+            pointer = int(line(process).split()[1])
+            assert pointer <= given, seed
+            time.sleep(draw.random() * 0.03)
+            process.kill()
+            assert process.stdout is not None
+            text = process.stdout.read()
+        at = pointer + 1
+        for words in text.splitlines():
+            first, *values = words.split()
+            assert int(first) == at, seed
+            assert values == [row.decode() for row in rows[at - 1 : at - 1 + len(values)]], seed
+            at += len(values)
+        given = max(given, at - 1)
+    with tm.Log(path) as log:
+        assert log.consumers()["child"] <= given
+        assert given > 0
