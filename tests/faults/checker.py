@@ -286,7 +286,7 @@ def differences(
     return words
 
 
-def some(pairs: Sequence[Pair], count_max: int = 12) -> str:
+def some(pairs: Sequence[object], count_max: int = 12) -> str:
     more = f" and {len(pairs) - count_max} more" if len(pairs) > count_max else ""
     return f"{list(pairs[:count_max])}{more}"
 

@@ -2,6 +2,7 @@
 
 orders/                 file:/srv/orders        a folder
 memory:orders                                   this process, for tests
+mysql://user@host:3306/database/orders          a server; `mariadb://` is the same
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def open_store(
     Ends(first=1, next=1)
     >>> open_store("gopher://host/log", schema=None)
     Traceback (most recent call last):
-    tidemill.errors.InvalidInput: a log cannot be kept at gopher: give a folder, or memory:
+    tidemill.errors.InvalidInput: a log cannot be kept at gopher: give a folder, memory: or mysql://
     """
     found = _SCHEME.match(address) if isinstance(address, str) else None
     scheme = found[1] if found else "file"
@@ -47,7 +48,15 @@ def open_store(
             return FileLog(path, schema=schema, **options)
         except TypeError as error:
             raise unknown_option(error, "in a folder") from error
-    raise InvalidInput(f"a log cannot be kept at {scheme}: give a folder, or memory:")
+    if scheme in ("mysql", "mariadb"):
+        # Its driver is an extra, which most programs do without.
+        from tidemill.log.mysql.store import MySQLLog  # noqa: PLC0415
+
+        try:
+            return MySQLLog(str(address), schema=schema, **options)
+        except TypeError as error:
+            raise unknown_option(error, "on a server") from error
+    raise InvalidInput(f"a log cannot be kept at {scheme}: give a folder, memory: or mysql://")
 
 
 def _open_shelf(name: str, schema: pa.Schema | None, options: dict[str, Any]) -> LogStore:

@@ -4,12 +4,17 @@ address      where it is: mysql://user@host/database/name
 statements   all of the SQL
 prepared     prepared statements, which PyMySQL lacks
 connection   one connection, whose errors are ours
+badges       how connections that fell silent are found, and ended
+pool         connections that any thread may borrow
 patience     how long, and how often, to try again
 durability   what the server's settings promise
 tables       making the tables, and bringing them up to date
 under_way    the appends between their rows and the pointer: pure
 throttle     so many writes a second: pure
 rows         frames packed into rows, and back
+takeover     becoming the publisher
+consumers    their pointers and tokens
+trimming     giving up rows
 store        the log
 reading      the shards merged by number
 writer       the right to append

@@ -42,6 +42,7 @@ except ImportError as cause:
 # long without a statement. So ours are renewed when they were idle for half of it.
 IDLE_S = 20
 LOCK_WAIT_S = 5
+BADGE_S = 1  # how long to wait for an older connection with the same badge to be gone
 CONNECT_S_MAX = 10.0
 
 _BUSY = {1205, 1213, 1020}
@@ -99,7 +100,8 @@ class Connection:
     unless it stands between `begin` and `commit`.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, badge: str) -> None:
+        self.badge = badge  # see `badges`
         self._address = address
         self._prepared: dict[str, Prepared] = {}
         self.used_s = time.monotonic()
@@ -126,7 +128,7 @@ class Connection:
             raise self._ours(cause) from cause
         try:
             self.execute(ISOLATION)
-            self.execute(SESSION, LOCK_WAIT_S, IDLE_S)
+            self.execute(SESSION, LOCK_WAIT_S, IDLE_S, badge, BADGE_S)
         except BaseException:
             self.close()
             raise

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.badges import end_holders, new_badge
 from tidemill.log.mysql.connection import Busy, Connection, Lost
 from tidemill.log.mysql.patience import Patience
 
@@ -22,24 +23,30 @@ class Pool:
         self._address = address
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
+        self._lost: list[str] = []  # badges
         self.retry_s = retry_s
         self.closing = threading.Event()
 
-    def run(self, work: Callable[[Connection], T]) -> T:
+    def run(self, work: Callable[[Connection], T], patience: Patience | None = None) -> T:
         """Do `work` with a connection, again and again until the server answers.
 
         So the work must be such that repeating it does no harm, even if the first time took effect.
         Raises `Unavailable` when the time for it is up.
         """
-        patience = Patience(self.retry_s, self.closing)
+        if patience is None:
+            patience = Patience(self.retry_s, self.closing)
         while True:
             try:
                 connection = self._borrow()
                 try:
+                    self._end_lost(connection)
                     done = work(connection)
-                except BaseException:
+                except BaseException as cause:
                     # It may be in the middle of a transaction, which ends with it.
                     connection.close()
+                    if isinstance(cause, Lost):
+                        with self._lock:
+                            self._lost.append(connection.badge)
                     raise
                 self._give_back(connection)
                 return done
@@ -60,7 +67,18 @@ class Pool:
                 if not connection.is_stale:
                     return connection
                 connection.close()
-        return Connection(self._address)
+        return Connection(self._address, new_badge())
+
+    def _end_lost(self, connection: Connection) -> None:
+        """End connections that fell silent, with the locks that they hold."""
+        with self._lock:
+            lost, self._lost = self._lost, []
+        try:
+            end_holders(connection, lost)
+        except BaseException:
+            with self._lock:
+                self._lost += lost
+            raise
 
     def _give_back(self, connection: Connection) -> None:
         with self._lock:

@@ -28,7 +28,7 @@ TOKEN = b"/token"  # token: the last one given to a receiver
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
-    "innodb_lock_wait_timeout = %s, wait_timeout = %s"
+    "innodb_lock_wait_timeout = %s, wait_timeout = %s, @tidemill_badge = GET_LOCK(%s, %s)"
 )
 
 VARIABLES = "SHOW GLOBAL VARIABLES WHERE variable_name IN %s"

@@ -28,13 +28,14 @@ from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
 from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.badges import badge_of
 from tidemill.log.mysql.connection import Busy, Connection, Lost
 from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.patience import Patience
 from tidemill.log.mysql.pool import Pool
 from tidemill.log.mysql.rows import PackedRow, pack_rows
 from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
-from tidemill.log.mysql.takeover import hold_badge, take_over
+from tidemill.log.mysql.takeover import Taken, take_over
 from tidemill.log.mysql.throttle import Throttle
 from tidemill.log.mysql.under_way import Numbers, UnderWay
 from tidemill.log.refusals import publisher_fenced
@@ -349,39 +350,38 @@ class MySQLWriter(LogWriter):
                     self._changed.notify_all()
                     return  # Another lane has done it.
                 self._is_settling = True
-            while True:
-                try:
-                    connection = Connection(self._address)
-                    try:
-                        self._settings = ServerSettings.read(connection)
-                        taken = take_over(
-                            connection, self._statements, self._owner, only_from=epoch
-                        )
-                    finally:
-                        connection.close()
-                    break
-                except (Lost, Busy) as again:
-                    cause = again
-                except TidemillError as refusal:
-                    self._break(refusal)
-                    raise
-                self._pause(patience, cause)
+            try:
+                taken = self._pool.run(lambda connection: self._renew(connection, epoch), patience)
+            except Unavailable as end:
+                unknown = self._unknown(end)
+                self._break(unknown)
+                raise unknown from cause
+            except TidemillError as refusal:
+                self._break(refusal)
+                raise
             with self._changed:
                 self.epoch = taken.epoch
                 self._books.taken_over(taken.pointer)
                 self._is_settling = False
                 self._changed.notify_all()
 
+    def _renew(self, connection: Connection, epoch: int) -> Taken:
+        self._settings = ServerSettings.read(connection)
+        return take_over(connection, self._statements, self._owner, only_from=epoch)
+
     def _pause(self, patience: Patience, cause: Exception) -> None:
         try:
             patience.pause(cause)
         except Unavailable as end:
-            unknown = OutcomeUnknown(
-                f"whether rows were written to {self._address.place} is unknown: {end}; a new "
-                "publisher finds out"
-            )
+            unknown = self._unknown(end)
             self._break(unknown)
             raise unknown from cause
+
+    def _unknown(self, end: Unavailable) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"whether rows were written to {self._address.place} is unknown: {end}; a new "
+            "publisher finds out"
+        )
 
     def _break(self, failure: TidemillError) -> None:
         """Let every later call raise the same; a new claim cleans up."""
@@ -404,9 +404,8 @@ class MySQLWriter(LogWriter):
             self._drop(place)
             connection = None
         if connection is None:
-            connection = Connection(self._address)
+            connection = Connection(self._address, badge_of(self._owner, place))
             self._connections[place] = connection
-            hold_badge(connection, self._owner, place)
         return connection
 
     def _drop(self, place: int) -> None:
