@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.log.contract.writing import append
 from tidemill.batch import LogBatch
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import MemoryLog, Shelf
+from tidemill.log.on_files.store import FileLog
 from tidemill.log.publisher import Publisher
 from tidemill.log.receiver import Receiver
 
@@ -105,6 +107,18 @@ def test_waiting_has_an_end(store: LogStore) -> None:
     with Shelf().open() as real, Receiver(real, "one") as receiver:
         assert receiver.receive(wait_s=0) is None
         assert receiver.receive(wait_s=0.01) is None
+
+
+def test_rows_that_are_there_are_given_however_short_the_wait(tmp_path: Path) -> None:
+    with Shelf().open() as memory, FileLog(tmp_path / "log") as files:
+        for real in (memory, files):
+            with Publisher(real) as out, Receiver(real, "one") as receiver:
+                for number in range(20):
+                    out.send(b"%d" % number)
+                    batch = receiver.receive(wait_s=0)
+                    assert batch is not None
+                    assert batch.rows() == [b"%d" % number]
+                assert receiver.receive(wait_s=0) is None
 
 
 def test_acks_in_any_order_from_many_threads(full: LogStore) -> None:

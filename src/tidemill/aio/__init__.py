@@ -12,7 +12,10 @@
 
 from tidemill.aio.consumer import Consumer
 from tidemill.aio.fork import Fork
+from tidemill.aio.log import Log
 from tidemill.aio.priority_queue import PriorityQueue
+from tidemill.aio.publisher import Publisher
 from tidemill.aio.read import Read
+from tidemill.aio.receiver import Receiver
 
-__all__ = ["Consumer", "Fork", "PriorityQueue", "Read"]
+__all__ = ["Consumer", "Fork", "Log", "PriorityQueue", "Publisher", "Read", "Receiver"]

@@ -101,15 +101,7 @@ class Publisher:
         ...     out.send_soon([b"a", b"b"]).result().last
         2
         """
-        send = self._prepare(rows, number, digest)
-        send.future = Future()
-        send.future.set_running_or_notify_cancel()  # What is on its way cannot be called back.
-        future = send.future
-        if self._line.submit(send):
-            self._line.call_worker()
-        else:
-            send.conclude()
-        return future
+        return self._start(self._prepare(rows, number, digest))
 
     def flush(self) -> None:
         """Return once everything sent before is written, or has failed: its futures say which.
@@ -159,6 +151,17 @@ class Publisher:
         if send.size > shared_max and send.count:
             send.frames = self._encode(payload)
         return send
+
+    def _start(self, send: Send) -> Future[Receipt]:
+        """Put a send in line that nobody waits for."""
+        future: Future[Receipt] = Future()
+        future.set_running_or_notify_cancel()  # What is on its way cannot be called back.
+        send.future = future
+        if self._line.submit(send):
+            self._line.call_worker()
+        else:
+            send.conclude()
+        return future
 
     def _encode(self, payload: pa.RecordBatch) -> list[LogFrame]:
         return encode_rows(

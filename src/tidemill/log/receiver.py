@@ -103,11 +103,14 @@ class Receiver:
         self._changed = threading.Condition(self._mutex)
         self._ahead: deque[LogBatch] = deque()
         self._ahead_bytes = 0
-        self._news = 0  # how often the store told of new rows
+        self._news = 0  # how often the store told of new rows, or somebody asked
+        self._looks = 0  # how often the reader began to read
+        self._looked = 0  # the last time it came to an end with it
         self._is_finished = False  # there is nothing more to read
         self._is_closed = False
         self._read_failure: TidemillError | None = None  # raised behind the last row read
         self._ack_failure: TidemillError | None = None  # raised by everything
+        self._listeners: list[Callable[[], None]] = []
         self._reader: threading.Thread | None = None
         self._keeper: threading.Thread | None = None
         self._unwatch: Callable[[], None] = store.watch(self._hear)
@@ -140,23 +143,36 @@ class Receiver:
         """
         deadline = None if wait_s is None else self._clock.monotonic_s() + wait_s
         with self._mutex:
-            while not self._ahead:
-                self._check()
-                if self._read_failure is not None:
-                    raise copy.copy(self._read_failure) from self._read_failure
-                if self._is_finished:
-                    return None
-                self._start_reader()
+            look = self._ask()
+            while (batch := self._take()) is None and not self._is_finished:
                 left = None if deadline is None else deadline - self._clock.monotonic_s()
                 if left is not None and left <= 0:
-                    return None
+                    # Whatever the time: rows that were there before the call are given.
+                    if self._looked >= look:
+                        return None
+                    left = None
                 self._clock.wait(self._changed, left)
-            self._check()
-            batch = self._ahead.popleft()
-            self._ahead_bytes -= batch.payload.nbytes
-            self._given = batch.last_seq
-            self._changed.notify_all()
-        return Received(batch, self)
+        return batch
+
+    def ask(self) -> int:
+        """Have the reader look at the log once more; `poll` tells when it has."""
+        with self._mutex:
+            return self._ask()
+
+    def poll(self, look: int) -> tuple[Received | None, bool, bool]:
+        """What is there of the next rows without waiting, whether there is more to come, and
+        whether the reader has looked since `ask` gave the number of that look.
+        """
+        with self._mutex:
+            batch = self._take()
+            return batch, batch is not None or not self._is_finished, self._looked >= look
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when `poll` may have something new to say; under a lock, so that it must
+        not block.
+        """
+        with self._mutex:
+            self._listeners.append(listener)
 
     def __iter__(self) -> Receiver:
         return self
@@ -219,7 +235,7 @@ class Receiver:
                 return
             self._is_closed = True
             self._ahead.clear()
-            self._changed.notify_all()
+            self._tell()
         self._unwatch()
         for thread in (self._reader, self._keeper):
             if thread is not None and thread is not threading.current_thread():
@@ -246,6 +262,31 @@ class Receiver:
         state = ", closed" if self._is_closed else ""
         return f"<Receiver of {self.consumer!r} at {self.pointer}{state}>"
 
+    def _ask(self) -> int:
+        self._news += 1
+        self._changed.notify_all()
+        return self._looks + 1
+
+    def _take(self) -> Received | None:
+        """The next rows, if they are there; raises what stands in their way. Under the lock."""
+        self._check()
+        if not self._ahead:
+            if self._read_failure is not None:
+                raise copy.copy(self._read_failure) from self._read_failure
+            self._start_reader()
+            return None
+        batch = self._ahead.popleft()
+        self._ahead_bytes -= batch.payload.nbytes
+        self._given = batch.last_seq
+        self._changed.notify_all()
+        return Received(batch, self)
+
+    def _tell(self) -> None:
+        """Let everybody look again. Called under the lock."""
+        self._changed.notify_all()
+        for listener in self._listeners:
+            listener()
+
     def _hear(self) -> None:
         """The store has new rows. Called under its locks."""
         with self._mutex:
@@ -271,13 +312,13 @@ class Receiver:
         with self._mutex:
             self._read_failure = failure
             self._is_finished = True
-            self._changed.notify_all()
+            self._tell()
 
     def _keep(self) -> None:
         failure = self._until_failure(self._store_pointer)
         with self._mutex:
             self._ack_failure = failure
-            self._changed.notify_all()
+            self._tell()
 
     def _until_failure(self, step: Callable[[], bool]) -> TidemillError | None:
         """Go on until `step` says that it is over; returns what stopped it otherwise."""
@@ -300,6 +341,7 @@ class Receiver:
             if self._is_closed:
                 return False
             news = self._news
+            self._looks = look = self._looks + 1
             room = self._prefetch_bytes - self._ahead_bytes
         rows_max = self._rows_max
         if self._end is not None:
@@ -309,16 +351,16 @@ class Receiver:
             batches = self._store.read(self._at, rows_max=rows_max, bytes_max=room)
         merged = merge_small(batches)
         with self._mutex:
+            self._looked = look
             if merged:
                 self._ahead += merged
                 self._ahead_bytes += sum(batch.payload.nbytes for batch in merged)
                 self._at = merged[-1].next_seq
             elif self._end is not None:
                 self._is_finished = True
-            elif self._news == news and not self._is_closed:
+            self._tell()
+            if not merged and self._news == news and not self._is_closed and not self._is_finished:
                 self._clock.wait(self._changed, self._store.capabilities.poll_s)
-                return True
-            self._changed.notify_all()
             return not self._is_finished
 
     def _store_pointer(self) -> bool:

@@ -70,14 +70,18 @@ class SendLine:
         self._is_closed = False
         self._failure: TidemillError | None = None
 
+    def has_room(self, send: Send) -> bool:
+        """Whether a send could be put in line now, without waiting."""
+        with self._mutex:
+            self._check()
+            return self._has_room(send)
+
     def submit(self, send: Send) -> bool:
         """Put a send in line; False if there is nothing to be done about it."""
         with self._mutex:
             while True:
                 self._check()
-                if self._pending_bytes == 0 or (
-                    self._pending_bytes + send.size <= self._pending_bytes_max
-                ):
+                if self._has_room(send):
                     break
                 self._changed.wait()
             if self._producer is not None and self._producer.knows(send, self._durability):
@@ -89,6 +93,18 @@ class SendLine:
             send.order = self._orders
             self._pending.append(send)
             self._pending_bytes += send.size
+            return True
+
+    def withdraw(self, send: Send) -> bool:
+        """Take a send out of the line again; False if it is being written, or is numbered: those
+        behind it must not pass it.
+        """
+        with self._mutex:
+            if send.number is not None or send not in self._pending:
+                return False
+            self._pending.remove(send)
+            self._pending_bytes -= send.size
+            self._changed.notify_all()
             return True
 
     def call_worker(self) -> None:
@@ -137,10 +153,9 @@ class SendLine:
 
     def _abandon(self, send: Send) -> None:
         """The sender was interrupted: its send is withdrawn, unless it is being written."""
+        self.withdraw(send)
         with self._mutex:
-            if send in self._pending:
-                self._pending.remove(send)
-                self._pending_bytes -= send.size
+            send.wakeup = None  # Whatever is left of it, a worker writes.
             if send.lane is not None:
                 self._lanes.append(send.lane)
                 send.lane = None
@@ -340,6 +355,10 @@ class SendLine:
                     self._changed.wait()
                 lane = self._lanes.pop()
             self._write_group(lane)
+
+    def _has_room(self, send: Send) -> bool:
+        total = self._pending_bytes + send.size
+        return self._pending_bytes == 0 or total <= self._pending_bytes_max
 
     def _check(self) -> None:
         self._check_process()

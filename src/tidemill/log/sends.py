@@ -96,7 +96,8 @@ class Send:
         self.is_done = True
         self.payload = self.frames = None
         if self.future is None:
-            self.wake()
+            if self.wakeup is not None:
+                self.wake()
         elif self.receipt is not None and self.failure is None:
             self.future.set_result(self.receipt)
         else:
