@@ -1,0 +1,84 @@
+"""What the server's settings promise is in the receipts, and bad ones are told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.log.contract.writing import frames_of
+from tests.services.mariadb import MariaDB
+from tidemill.log.mysql import writer as writing
+from tidemill.log.mysql.durability import ServerSettings
+from tidemill.log.mysql.store import MySQLLog
+
+
+@pytest.fixture
+def relaxed(mariadb: MariaDB) -> Iterator[None]:
+    mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+    yield
+    mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+
+
+def _durability(store: MySQLLog) -> str:
+    writer = store.claim()
+    return writer.append(0, writer.reserve(1), frames_of([b"a"]))
+
+
+def test_rows_are_synced_at_full_durability(open_log: Callable[..., MySQLLog]) -> None:
+    store = open_log()
+    assert _durability(store) == "synced"
+    assert store.settings().problems == ()
+    assert "MariaDB" in store.settings().version
+
+
+def test_rows_are_buffered_if_the_server_does_not_sync(
+    open_log: Callable[..., MySQLLog], relaxed: None
+) -> None:
+    store = open_log()
+    assert _durability(store) == "buffered"
+    (problem,) = store.settings().problems
+    assert "innodb_flush_log_at_trx_commit = 2" in problem
+    assert "set it to 1" in problem
+
+
+def test_a_setting_that_changes_while_one_writes_is_noticed(
+    mariadb: MariaDB,
+    open_log: Callable[..., MySQLLog],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writing, "_SETTINGS_S", 0.0)
+    writer = open_log().claim()
+    found = []
+    try:
+        for _ in range(2):
+            found.append(writer.append(0, writer.reserve(1), frames_of([b"a"])))
+            mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+        found.append(writer.append(0, writer.reserve(1), frames_of([b"a"])))
+    finally:
+        mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    assert found[0] == "synced"
+    assert found[-1] == "buffered"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("innodb_flush_log_at_trx_commit", "0"),
+        ("innodb_flush_log_at_trx_commit", "2"),
+        ("innodb_doublewrite", "OFF"),
+        ("innodb_flush_method", "nosync"),
+        ("sync_binlog", "0"),
+        ("sync_binlog", "100"),
+    ],
+)
+def test_each_setting_that_voids_the_promise_is_named(name: str, value: str) -> None:
+    values = {"log_bin": "ON", "sync_binlog": "1", "version": "10.11", name: value}
+    settings = ServerSettings.of(values)
+    assert settings.durability == "buffered"
+    assert [problem for problem in settings.problems if f"{name} = {value}" in problem]
+
+
+def test_settings_that_keep_the_promise_are_not_complained_about() -> None:
+    for values in ({}, {"innodb_flush_log_at_trx_commit": "3"}, {"sync_binlog": "0"}):
+        assert ServerSettings.of({"log_bin": "OFF", **values}).durability == "synced"

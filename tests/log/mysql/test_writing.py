@@ -1,0 +1,254 @@
+"""Writing beside others: deadlocks, locks, limits, the throttle, and refusals of the server."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pymysql
+import pytest
+
+import tidemill as tm
+from tests.log.contract.writing import append, frames_of, read_all
+from tests.log.sent import Sent
+from tests.services.mariadb import MariaDB
+from tests.services.tcp_proxy import Fault, TcpProxy
+from tidemill.errors import Closed, DiskFull, InvalidInput, OutcomeUnknown, TooLarge
+from tidemill.log.contract import Withdrawn
+from tidemill.log.mysql import connection as connecting
+from tidemill.log.mysql.store import MySQLLog
+
+Open = Callable[..., MySQLLog]
+
+
+@pytest.fixture
+def other(mariadb: MariaDB, database: str) -> Iterator[pymysql.cursors.Cursor]:
+    """Another client of the database, in a transaction."""
+    with mariadb.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        yield cursor
+
+
+def test_a_lock_that_takes_too_long_is_waited_for_again(
+    open_log: Open, other: pymysql.cursors.Cursor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "LOCK_WAIT_S", 1)
+    store = open_log(parallelism=1)
+    writer = store.claim()
+    other.execute("SELECT epoch FROM queue_log_epoch FOR UPDATE")
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(append, writer, [b"a"])
+        # Longer than the server lets it wait, so that it must have tried again.
+        with pytest.raises(TimeoutError):
+            sending.result(timeout=1.5)
+        other.execute("ROLLBACK")
+        assert sending.result(timeout=30).first == 1
+    assert read_all(store) == [b"a"]
+
+
+def test_a_deadlock_is_tried_again(
+    mariadb: MariaDB, database: str, open_log: Open, other: pymysql.cursors.Cursor
+) -> None:
+    store = open_log(parallelism=1)
+    writer = store.claim()
+    append(writer, [b"a"])
+
+    def deadlocks() -> int:
+        rows = mariadb.execute("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")
+        return int(str(rows[0][1]))
+
+    before = deadlocks()
+    mariadb.execute(f"CREATE TABLE {database}.weight (id INT PRIMARY KEY) ENGINE=InnoDB")
+    # The server rolls back who has written less; so this one writes more.
+    rows = ", ".join(f"({number})" for number in range(1000))
+    other.execute(f"INSERT INTO weight VALUES {rows}")
+    other.execute("SELECT * FROM queue_log_pointers WHERE name = '/writer' FOR UPDATE")
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(append, writer, [b"b"])
+        # It holds the epoch, shared, and waits for the pointer, once its row is there.
+        while not mariadb.execute(
+            "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        ):
+            time.sleep(0.005)
+        other.execute("SELECT epoch FROM queue_log_epoch FOR UPDATE")
+        other.execute("ROLLBACK")
+        assert sending.result(timeout=30).first == 2
+    assert deadlocks() == before + 1
+    assert read_all(store) == [b"a", b"b"]
+
+
+def test_frames_are_split_below_the_packet_limit_and_one_larger_row_is_refused(
+    mariadb: MariaDB, url: str
+) -> None:
+    mariadb.execute("SET GLOBAL max_allowed_packet = 1048576")
+    try:
+        rows = [os.urandom(300_000) for _ in range(12)]
+        with tm.Log(url, parallelism=2) as log, log.publisher() as out:
+            assert out.send(rows).last == 12
+            with pytest.raises(TooLarge, match="max_allowed_packet"):
+                out.send([b"a", bytes(1_100_000)])
+            assert out.send([b"after"]).first == 13
+            assert log.read(1, rows_max=100).rows() == [*rows, b"after"]
+    finally:
+        mariadb.execute("SET GLOBAL max_allowed_packet = 16777216")
+
+
+def test_a_row_above_16_mib_travels_in_several_packets(mariadb: MariaDB, url: str) -> None:
+    mariadb.execute("SET GLOBAL max_allowed_packet = 67108864")
+    try:
+        row = os.urandom(20_000_000)
+        with tm.Log(url, parallelism=1) as log, log.publisher() as out:
+            out.send([row])
+            assert log.read(1).rows() == [row]
+    finally:
+        mariadb.execute("SET GLOBAL max_allowed_packet = 16777216")
+
+
+def test_what_the_server_refuses_leaves_no_hole(
+    mariadb: MariaDB, database: str, open_log: Open
+) -> None:
+    """One lane's table is full: its append fails, those above are withdrawn, those below stay."""
+    store = open_log(parallelism=3)
+    writer = store.claim()
+    append(writer, [b"before"])
+    mariadb.execute(
+        f"CREATE TRIGGER {database}.full BEFORE INSERT ON {database}.queue_log_003_0001 FOR EACH "
+        "ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'table is full'"
+    )
+    low, failing, high = (writer.reserve(1) for _ in range(3))
+    with ThreadPoolExecutor(3) as threads:
+        above = threads.submit(writer.append, 2, high, frames_of([b"high"]))
+        fails = threads.submit(writer.append, 1, failing, frames_of([b"failing"]))
+        with pytest.raises(DiskFull):
+            fails.result(timeout=30)
+        with pytest.raises(Withdrawn):
+            above.result(timeout=30)
+        writer.append(0, low, frames_of([b"low"]))
+    assert append(writer, [b"again"]).first == failing.first
+    assert read_all(store) == [b"before", b"low", b"again"]
+
+
+def test_publishers_send_on_while_one_table_is_full(
+    mariadb: MariaDB, database: str, url: str
+) -> None:
+    sent = Sent()
+    with tm.Log(url, parallelism=3) as log, log.publisher() as out:
+        out.send([b"x"])
+        mariadb.execute(
+            f"CREATE TRIGGER {database}.full BEFORE INSERT ON {database}.queue_log_003_0001 FOR "
+            "EACH ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'full'"
+        )
+
+        def send(_: int) -> None:
+            number, rows = sent.attempt(2)
+            try:
+                sent.confirmed(number, out.send(rows).first)
+            except DiskFull:
+                sent.refused(number)
+
+        with ThreadPoolExecutor(6) as threads:
+            list(threads.map(send, range(60)))
+        mariadb.execute(f"DROP TRIGGER {database}.full")
+        assert 0 < sent.confirmations < 60
+        sent.check(log.read(2, rows_max=1000).rows(), first=2)
+
+
+@pytest.mark.parametrize("rate", [None, 0, 0.0])
+def test_no_rate_is_no_limit(open_log: Open, rate: float | None) -> None:
+    writer = open_log(parallelism=1, writes_per_second_max=rate).claim()
+    for _ in range(3):
+        append(writer, [b"a"])
+        assert writer.turn_s(0) == 0
+
+
+@pytest.mark.parametrize("rate", [-1, float("nan"), float("inf")])
+def test_an_impossible_rate_is_refused(open_log: Open, rate: float) -> None:
+    with pytest.raises(InvalidInput, match="writes_per_second_max"):
+        open_log(writes_per_second_max=rate).claim()
+
+
+def test_writes_are_throttled_while_groups_absorb_the_load(
+    mariadb: MariaDB, database: str, url: str
+) -> None:
+    sent = Sent()
+    with tm.Log(url, parallelism=2, writes_per_second_max=20) as log, log.publisher() as out:
+        started = time.monotonic()
+
+        def send(_: int) -> None:
+            while time.monotonic() - started < 1:
+                number, rows = sent.attempt(2)
+                sent.confirmed(number, out.send(rows).first)
+
+        with ThreadPoolExecutor(12) as threads:
+            list(threads.map(send, range(12)))
+        took_s = time.monotonic() - started
+        found = log.read(1, rows_max=100_000).rows()
+        sent.check(found)
+    for shard in range(2):
+        ((writes,),) = mariadb.execute(f"SELECT COUNT(*) FROM {database}.queue_log_002_{shard:04}")
+        assert int(str(writes)) <= 20 * took_s + 1
+    assert sent.confirmations > 2 * 20 * took_s  # More than one send in each write.
+
+
+def test_a_writer_whose_server_stays_away_breaks_and_a_new_one_finds_out(
+    mariadb: MariaDB, database: str
+) -> None:
+    with TcpProxy(mariadb.port) as proxy:
+        store = MySQLLog(mariadb.url(database, "log", port=proxy.port), parallelism=1, retry_s=0.3)
+        writer = store.claim()
+        append(writer, [b"a"])
+        proxy.refuse(True)
+        proxy.arm(Fault(7, "cut", everyone=True))  # the answer to COMMIT
+        with pytest.raises(OutcomeUnknown, match="a new publisher finds out"):
+            append(writer, [b"b"])
+        assert proxy.fired is not None
+        proxy.refuse(False)
+        with pytest.raises(OutcomeUnknown):
+            append(writer, [b"c"])
+        again = store.claim()
+        assert append(again, [b"d"]).first == 3  # It had been committed.
+        assert read_all(store) == [b"a", b"b", b"d"]
+        store.close()
+
+
+def test_closing_waits_for_nobody_when_the_server_is_away(mariadb: MariaDB, database: str) -> None:
+    with TcpProxy(mariadb.port) as proxy:
+        store = MySQLLog(mariadb.url(database, "log", port=proxy.port), parallelism=1, retry_s=600)
+        writer = store.claim()
+        append(writer, [b"a"])
+        proxy.refuse(True)
+        proxy.cut_all()
+        failures: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                append(writer, [b"b"])
+            except (OutcomeUnknown, Closed) as failure:
+                failures.append(failure)
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        while not writer._is_settling:
+            time.sleep(0.001)
+        store.close()
+        sending.join(timeout=10)
+        assert not sending.is_alive()
+        assert len(failures) == 1
+
+
+def test_after_fork_a_log_of_the_parent_is_refused(open_log: Open) -> None:
+    store = open_log(parallelism=1)
+    append(store.claim(), [b"a"])
+    child = os.fork()
+    if child == 0:
+        try:
+            store.ends()
+        except Closed:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert read_all(store) == [b"a"]
