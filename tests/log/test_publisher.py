@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
@@ -48,6 +50,51 @@ class Gate:
 
     def wait(self) -> None:
         assert self.arrived.acquire(timeout=60)
+
+
+class Trouble:
+    """Lets appends fail or take their time at random."""
+
+    def __init__(self, seed: int) -> None:
+        self._draw = random.Random(seed)
+        self._mutex = threading.Lock()
+
+    def __call__(self, lane: int, reservation: Reservation) -> None:
+        with self._mutex:
+            fails, pause_s = self._draw.random() < 0.2, self._draw.choice((0, 0, 0.0005, 0.002))
+        time.sleep(pause_s)
+        if fails:
+            raise tm.DiskFull("no room")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sends_of_each_thread_keep_their_order_whatever_fails(
+    shelf: Shelf, store: LogStore, seed: int
+) -> None:
+    out = Publisher(store)
+    shelf.hurdle = Trouble(seed)
+    futures: list[list[Future[tm.Receipt]]] = [[], [], []]
+
+    def work(who: int) -> None:
+        for number in range(60):
+            futures[who].append(out.send_soon(b"%d-%d" % (who, number)))
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    out.close()
+    rows = read_all(store)
+    written = 0
+    for who, mine in enumerate(futures):
+        seqs = [one.result().first for one in mine if one.exception() is None]
+        assert seqs == sorted(seqs)
+        for number, one in enumerate(mine):
+            if one.exception() is None:
+                assert rows[one.result().first - 1] == b"%d-%d" % (who, number)
+        written += len(seqs)
+    assert len(rows) == written
 
 
 def test_one_row_and_a_batch(out: Publisher, store: LogStore) -> None:
@@ -450,9 +497,47 @@ class TestProducers:
             with pytest.raises(tm.DiskFull):
                 future.result(60)
         shelf.hurdle = None
+        with pytest.raises(tm.InvalidInput, match="number 1 failed and comes before 5"):
+            out.send(b"5", number=5)
         for number in (1, 2, 3, 4):
             assert out.send(b"%d" % number, number=number).first == number
         assert read_all(store) == [b"1", b"2", b"3", b"4"]
+
+    def test_who_waits_for_a_failed_number_may_leave_it_out(
+        self, shelf: Shelf, out: Publisher, store: LogStore
+    ) -> None:
+        def fail(lane: int, reservation: Reservation) -> None:
+            raise tm.DiskFull("no room")
+
+        shelf.hurdle = fail
+        with pytest.raises(tm.DiskFull):
+            out.send(b"1", number=1)
+        shelf.hurdle = None
+        assert out.send(b"2", number=2).first == 1
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_numbers_are_written_in_order_whatever_fails(
+        self, shelf: Shelf, out: Publisher, store: LogStore, seed: int
+    ) -> None:
+        shelf.hurdle = Trouble(seed)
+        number, written = 0, 0
+        while number < 100:
+            futures = {}
+            for one in range(number, 100):
+                try:
+                    futures[one] = out.send_soon([b"%d" % one] * (one % 4), number=one)
+                except tm.InvalidInput:
+                    break
+            out.flush()
+            failed = [one for one, future in futures.items() if future.exception() is not None]
+            good = [one for one in futures if one not in failed]
+            written += len(good)
+            # What failed lies behind all that was written.
+            assert not failed or max(good, default=-1) < min(failed)
+            number += len(good)
+        assert written == 100
+        expected = [b"%d" % one for one in range(100) for _ in range(one % 4)]
+        assert read_all(store) == expected
 
     @pytest.mark.parametrize("number", [-1, 2**63, "1", 1.0, True])
     def test_what_is_no_number_is_refused(self, out: Publisher, number: object) -> None:

@@ -161,13 +161,14 @@ class LogWriter(ABC):
         return 0.0
 
     @abstractmethod
-    def reserve(self, rows: int) -> Reservation:
+    def reserve(self, rows: int, after: int | None = None) -> Reservation:
         """So many numbers, behind those reserved before; costs no I/O.
 
         Called by one thread at a time, in the order in which sends are to be numbered. After
         `claim` numbers start behind the writer pointer; after a failed append, where that began.
-        Raises `Withdrawn` while there are withdrawn reservations whose append has not said so yet:
-        what they were for comes first, or sends would change places.
+        `after` is the last number of the reservation before, if its append is under way as far as
+        the caller knows: raises `Withdrawn` if numbers do not go on behind it, for then an append
+        has failed that the caller is yet to hear of, and sends would change places.
         """
 
     @abstractmethod

@@ -248,10 +248,10 @@ class MemoryWriter(LogWriter):
             self._check()
             return self._shelf.marks.get(producer)
 
-    def reserve(self, rows: int) -> Reservation:
+    def reserve(self, rows: int, after: int | None = None) -> Reservation:
         with self._shelf.changed:
             self._check()
-            return self._numbering.reserve(rows)
+            return self._numbering.reserve(rows, after)
 
     def append(
         self,

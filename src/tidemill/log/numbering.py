@@ -29,16 +29,15 @@ class Numbering:
         self.next_seq = next_seq  # what the next reservation begins with
         self._open: deque[Reservation] = deque()
         self._durable: set[Reservation] = set()
-        self._withdrawn: set[Reservation] = set()  # whose append is yet to say so
 
     @property
     def is_idle(self) -> bool:
         """Whether no reservation is under way."""
         return not self._open
 
-    def reserve(self, rows: int) -> Reservation:
-        """The next numbers; `Withdrawn` while `check` has not told all that are withdrawn."""
-        if self._withdrawn:
+    def reserve(self, rows: int, after: int | None = None) -> Reservation:
+        """The next numbers; `Withdrawn` if they do not begin behind `after`."""
+        if after is not None and after != self.next_seq - 1:
             raise Withdrawn
         reservation = Reservation(self.next_seq, rows)
         self.next_seq += rows
@@ -56,7 +55,6 @@ class Numbering:
         tidemill.log.contract.Withdrawn
         """
         if reservation.is_withdrawn:
-            self._withdrawn.discard(reservation)
             raise Withdrawn
 
     def durable(self, reservation: Reservation) -> list[Reservation]:
@@ -84,7 +82,6 @@ class Numbering:
         >>> numbering.withdraw(one) == [two], two.is_withdrawn, numbering.next_seq
         (True, True, 1)
         """
-        self._withdrawn.discard(reservation)
         if reservation not in self._open:
             return []  # It was withdrawn with one before it.
         higher = []
@@ -96,6 +93,5 @@ class Numbering:
         self._durable.difference_update(higher)
         self._durable.discard(reservation)
         reservation.is_withdrawn = True
-        self._withdrawn.update(higher)
         self.next_seq = reservation.first
         return higher[::-1]

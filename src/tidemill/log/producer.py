@@ -10,6 +10,8 @@ behind it along, so that a number is never passed by a higher one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidemill.errors import InvalidInput, ProducerMismatch, ProducerRewound, TidemillError
 from tidemill.files.receipt import Durability, Receipt
 from tidemill.limits import DIGEST_BYTES_MAX, INT64_MAX
@@ -26,6 +28,7 @@ class Producer:
         self._last = writer.mark(name)
         self._under_way: dict[int, Send] = {}
         self._generation = 0
+        self._failed: int | None = None  # the lowest that failed, of which the caller may not know
         self.failure: TidemillError | None = None  # what the last generation ended with
 
     @staticmethod
@@ -59,6 +62,11 @@ publisher(producer=...)
             return False
         if number in self._under_way:
             raise InvalidInput(f"number {number} is on its way already: wait for its receipt")
+        if self._failed is not None and number > self._failed:
+            raise InvalidInput(
+                f"number {self._failed} failed and comes before {number}: send it again, or leave "
+                "it out with a new publisher"
+            )
         highest = max([*self._under_way, self._last.number if self._last else -1])
         if self._last is not None and number == self._last.number:
             send.receipt = self._again(send, self._last, durability)
@@ -69,6 +77,7 @@ publisher(producer=...)
                 "already, and only the last one can be repeated",
                 last=highest,
             )
+        self._failed = None
         send.generation = self._generation
         self._under_way[number] = send
         return False
@@ -79,8 +88,9 @@ publisher(producer=...)
         return Mark(self.name, number, first, first + send.count - 1, send.digest)
 
     def confirm(self, mark: Mark) -> None:
-        """Everything up to this mark is written."""
-        self._last = mark
+        """Everything up to this mark is written; those who say so may overtake each other."""
+        if self._last is None or mark.number > self._last.number:
+            self._last = mark
         self._under_way = {
             number: send for number, send in self._under_way.items() if number > mark.number
         }
@@ -89,11 +99,18 @@ publisher(producer=...)
         """Whether a send was numbered before one in front of it failed."""
         return send.number is not None and send.generation != self._generation
 
-    def take_back(self, error: TidemillError) -> None:
-        """A numbered send failed: it, and all behind it, may be sent again."""
+    def take_back(self, sends: Sequence[Send], error: TidemillError) -> None:
+        """These failed, and may be sent again, the lowest first. Who waits for a send hears of it
+        before another one can be made; who has a future may not have looked.
+        """
         self._generation += 1
-        self._under_way.clear()
         self.failure = error
+        for send in sends:
+            if send.number is not None:
+                self._under_way.pop(send.number, None)
+                if send.future is not None:
+                    failed = send.number if self._failed is None else self._failed
+                    self._failed = min(failed, send.number)
 
     def _again(self, send: Send, last: Mark, durability: Durability) -> Receipt:
         count = last.last - last.first + 1

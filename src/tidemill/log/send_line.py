@@ -64,6 +64,7 @@ class SendLine:
         self._told: list[list[Send]] = []  # written; their senders are being told
         self._tellers: set[int] = set()  # the threads that do so
         self._settles = False  # after a failure, until all that was under way has ended
+        self._reserved = 0  # the last number that was reserved
         self._orders = 0
         self._workers: list[threading.Thread] = []
         self.is_closing = False
@@ -209,7 +210,9 @@ class SendLine:
         """Fill `group` with what waits, in order, and reserve its numbers; None for nothing."""
         with self._mutex:
             while True:
-                if self._settles and self._groups:
+                # Marks without rows have no numbers by which a failure would show.
+                is_alone = bool(self._pending) and not self._pending[0].count
+                if self._groups and (self._settles or is_alone):
                     self._changed.wait()
                     continue
                 self._settles = False
@@ -221,7 +224,7 @@ class SendLine:
             size = rows = 0
             while self._pending:
                 send = self._pending[0]
-                if group and size + send.size > self._writer.group_bytes:
+                if group and (size + send.size > self._writer.group_bytes or not send.count):
                     break
                 self._pending.popleft()
                 size += send.size
@@ -229,8 +232,12 @@ class SendLine:
                 group.append(send)
             if not group:
                 return None
+            after = self._reserved if self._groups else None
             self._groups.append(group)
-            reservation = self._writer.reserve(rows)
+            reservation = self._writer.reserve(rows, after)
+            self._reserved = reservation.last
+            # One without rows has the line to itself until it is done.
+            self._settles = not rows
             self._hand_over()
             return reservation
 
@@ -281,28 +288,32 @@ class SendLine:
         self._settles = True
         producer = self._producer
         stale = [send for send in group if producer is not None and producer.is_stale(send)]
-        for send in stale:
-            send.failure = producer.failure if producer is not None else None
         again = [send for send in group if send not in stale]
         self._pending = deque(sorted([*again, *self._pending], key=lambda send: send.order))
-        return stale
+        if producer is None or producer.failure is None or not stale:
+            return []
+        return self._fail_numbered(stale, producer.failure)
 
     def _note_failure(self, group: list[Send], error: TidemillError) -> list[Send]:
         """All sends that fail with a group. Called under the lock."""
         self._settles = True
-        more: list[Send] = []
         if isinstance(error, _BREAKING):
             self._failure = error
-            more, self._pending = list(self._pending), deque()
-        elif any(send.number is not None for send in group):
-            # What is numbered behind a failed number must not pass it.
-            more = [send for send in self._pending if send.number is not None]
+            group, self._pending = [*group, *self._pending], deque()
+        return self._fail_numbered(group, error)
+
+    def _fail_numbered(self, failed: list[Send], error: TidemillError) -> list[Send]:
+        """Let sends fail, and with a numbered one all that are numbered behind it, which must not
+        pass it. Returns all of them. Called under the lock.
+        """
+        if any(send.number is not None for send in failed):
+            failed = failed + [send for send in self._pending if send.number is not None]
             self._pending = deque(send for send in self._pending if send.number is None)
-        if self._producer is not None:
-            self._producer.take_back(error)
-        for send in [*group, *more]:
+            if self._producer is not None:
+                self._producer.take_back(failed, error)
+        for send in failed:
             send.failure = error
-        return [*group, *more]
+        return failed
 
     def _end_group(self, lane: int, group: list[Send], ended: list[Send]) -> None:
         """Let the lane go, then tell the senders."""

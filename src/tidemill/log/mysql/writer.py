@@ -104,9 +104,11 @@ class MySQLWriter(LogWriter):
     def turn_s(self, lane: int) -> float:
         return self._throttle.turn_s(lane)
 
-    def reserve(self, rows: int) -> Numbers:
+    def reserve(self, rows: int, after: int | None = None) -> Numbers:
         with self._changed:
             self._check()
+            if after is not None and after != self._books.next_seq - 1:
+                raise Withdrawn
             return self._books.reserve(rows, self._clock.time_ns() // 1000)
 
     def append(

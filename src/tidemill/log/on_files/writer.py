@@ -32,9 +32,9 @@ class FileWriter(LogWriter):
             self._check()
             return self._folder.state.log.marks.get(producer)
 
-    def reserve(self, rows: int) -> Reservation:
+    def reserve(self, rows: int, after: int | None = None) -> Reservation:
         # One lane, so that nothing else is under way; the folder numbers rows as it writes them.
-        return self._numbering.reserve(rows)
+        return self._numbering.reserve(rows, after)
 
     def append(
         self,
