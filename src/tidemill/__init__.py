@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tidemill import aio
     from tidemill.files import doctor
+    from tidemill.log.mysql.outbox import Outbox
 
 if sys.platform == "win32":
     raise ImportError(
@@ -97,6 +98,7 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "NoAccess",
     "NotAQueue",
     "OldFormat",
+    "Outbox",
     "OutcomeUnknown",
     "PriorityQueue",
     "ProducerMismatch",
@@ -128,10 +130,14 @@ __all__ = [  # noqa: RUF022 (in plain order)
 ]
 
 
-def __getattr__(name: str) -> "ModuleType":
+def __getattr__(name: str) -> "ModuleType | type[Outbox]":
     """`tm.aio` and `tm.doctor` are imported when they are first used: most programs have no event
     loop, and are healthy.
     """
+    if name == "Outbox":
+        from tidemill.log.mysql.outbox import Outbox  # noqa: PLC0415 (its driver is an extra)
+
+        return Outbox
     if name == "aio":
         import tidemill.aio  # noqa: PLC0415
 

@@ -31,6 +31,11 @@ class Producer:
         self._failed: int | None = None  # the lowest that failed, of which the caller may not know
         self.failure: TidemillError | None = None  # what the last generation ended with
 
+    @property
+    def last_number(self) -> int | None:
+        """The last number that is published; None if there is none."""
+        return None if self._last is None else self._last.number
+
     @staticmethod
     def check(producer: Producer | None, number: int | None, digest: bytes) -> None:
         """Refuse what is no number, or has no producer.

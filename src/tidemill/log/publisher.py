@@ -62,6 +62,19 @@ class Publisher:
         """The number by which a newer publisher is told from an older one."""
         return self._writer.epoch
 
+    @property
+    def last_number(self) -> int | None:
+        """The last number of this producer that is published; None if there is none.
+
+        >>> import tidemill as tm
+        >>> with tm.Log("memory:doc-last-number") as log:
+        ...     out = log.publisher(producer="loader")
+        ...     receipt = out.send(b"a", number=7)
+        ...     out.last_number
+        7
+        """
+        return None if self._producer is None else self._producer.last_number
+
     def send(self, rows: object, *, number: int | None = None, digest: bytes = b"") -> Receipt:
         """Write rows, and return once they are durable and readable.
 

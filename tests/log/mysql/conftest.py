@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.shell import shell
 from tests.services.mariadb import MariaDB
 from tidemill.log.mysql.store import MySQLLog
+
+__all__ = ["open_log", "shell", "url"]
 
 
 @pytest.fixture

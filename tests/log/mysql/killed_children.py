@@ -6,6 +6,7 @@ Starts once, and then one process for each line of its input, so that a hundred 
 
     publish TOLD FIRST_VALUE      sends unique rows
     receive TOLD                  receives and acks as the consumer `billing`
+    relay TOLD LOG                publishes the outbox at URL
 
 Answers with the process id. What a child attempts and is told goes to the file TOLD, a line of JSON
 at a time, written at once; so all lines but the last are whole when the process is gone.
@@ -49,6 +50,17 @@ def receive(url: str, tell: Tell) -> None:
             batch.ack()
 
 
+def relay(url: str, tell: Tell, log: str) -> None:
+    while True:
+        try:
+            relay = tm.Outbox(url).relay(log)
+            break
+        except tm.Locked:
+            continue  # The one that was killed before is not quite gone.
+    tell("opened")
+    relay.run()
+
+
 def main(url: str) -> None:
     for line in sys.stdin:
         kind, path, *more = line.split()
@@ -66,6 +78,8 @@ def main(url: str) -> None:
         try:
             if kind == "publish":
                 publish(url, tell, int(more[0]))
+            elif kind == "relay":
+                relay(url, tell, more[0])
             else:
                 receive(url, tell)
         finally:

@@ -18,4 +18,6 @@ trimming     giving up rows
 store        the log
 reading      the shards merged by number
 writer       the right to append
+outbox       a table that an application inserts into
+relay        its rows, published once each
 """

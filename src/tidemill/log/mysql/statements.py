@@ -240,3 +240,37 @@ class Statements:
                 f"AND first <= {writer} ORDER BY first LIMIT %s)"
             )
         return " UNION ALL ".join(parts)
+
+
+_OUTBOX = """
+CREATE TABLE IF NOT EXISTS {table} (
+  id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  value LONGBLOB NOT NULL,
+  round BIGINT NULL,
+  KEY round (round)
+) ENGINE=InnoDB
+"""
+
+
+class OutboxStatements:
+    """The statements for one outbox; `round` is set while rows are on their way elsewhere.
+
+    >>> OutboxStatements("shop", "orders").table
+    '`shop`.`outbox_orders`'
+    """
+
+    def __init__(self, database: str, name: str) -> None:
+        """Any database is quoted; the name must have passed `check_log_name`."""
+        quoted = database.replace("`", "``")
+        self.table = f"`{quoted}`.`outbox_{name}`"
+        # The driver takes % for an argument.
+        table = self.table.replace("%", "%%")
+        self.create = _OUTBOX.format(table=table)
+        self.insert = f"INSERT INTO {table} (value) VALUES (%s)"
+        self.count = f"SELECT COUNT(*) FROM {table}"
+        self.sizes = f"SELECT id, LENGTH(value) FROM {table} ORDER BY id LIMIT %s"
+        self.values = f"SELECT id, value FROM {table} WHERE id IN %s ORDER BY id"
+        self.delete = f"DELETE FROM {table} WHERE id IN %s"
+        self.begun = f"SELECT id, round, value FROM {table} WHERE round IS NOT NULL ORDER BY id"
+        self.begin = f"UPDATE {table} SET round = %s WHERE id IN %s AND round IS NULL"
+        self.end = f"DELETE FROM {table} WHERE round = %s"

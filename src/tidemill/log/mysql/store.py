@@ -84,6 +84,15 @@ class MySQLLog(LogStore):
         """What the server promises, asked for anew."""
         return self._run(ServerSettings.read)
 
+    def is_on_server_of(self, address: Address) -> bool:
+        """Whether one transaction can reach both; a server under two names counts as two."""
+        mine = self._address
+        return (mine.host, mine.port, mine.unix_socket) == (
+            address.host,
+            address.port,
+            address.unix_socket,
+        )
+
     def ends(self) -> Ends:
         def work(connection: Connection) -> Ends:
             ((first, next_seq),) = connection.query(self.statements.ends)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tidemill.clock import Clock
 from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
@@ -43,6 +43,9 @@ from tidemill.log.refusals import publisher_fenced
 GROUP_BYTES = 4 << 20  # of one append; a reader fetches at least a whole one
 _PACKET_SPARE_BYTES = 4096  # beside the frames: the statement's other values, and a frame's header
 _SETTINGS_S = 1.0  # how often the server's settings are looked at while writing
+
+
+Also = Callable[[Connection], None]
 
 
 class _Superseded(Exception):
@@ -117,6 +120,8 @@ class MySQLWriter(LogWriter):
         reservation: Reservation,
         frames: Sequence[LogFrame],
         marks: Sequence[Mark] = (),
+        *,
+        also: Also | None = None,  # what else belongs to the transaction, of an append by itself
     ) -> Durability:
         if not isinstance(reservation, Numbers):
             raise Bug("the numbers were not reserved with this writer")
@@ -126,7 +131,7 @@ class MySQLWriter(LogWriter):
             self._check()
             self._active += 1
         try:
-            self._append(lane, numbers, rows, marks)
+            self._append(lane, numbers, rows, marks, also)
         except (TidemillError, Withdrawn):
             raise
         except BaseException as cause:
@@ -150,7 +155,12 @@ class MySQLWriter(LogWriter):
                     self._connections[place] = None
 
     def _append(
-        self, lane: int, numbers: Numbers, rows: Sequence[PackedRow], marks: Sequence[Mark]
+        self,
+        lane: int,
+        numbers: Numbers,
+        rows: Sequence[PackedRow],
+        marks: Sequence[Mark],
+        also: Also | None,
     ) -> None:
         """Write and show, again and again until it is known to have happened."""
         patience = Patience(self._pool.retry_s, self._pool.closing)
@@ -160,7 +170,9 @@ class MySQLWriter(LogWriter):
                 return
             try:
                 if leads:
-                    self._write_and_show(lane, numbers, rows, marks, epoch)
+                    self._write_and_show(lane, numbers, rows, marks, epoch, also)
+                elif also is not None:
+                    raise Bug("an append that is more than its rows must be the only one")
                 else:
                     self._write(lane, numbers, rows, epoch)
                     self._show(numbers, marks, epoch, patience)
@@ -204,6 +216,7 @@ class MySQLWriter(LogWriter):
         rows: Sequence[PackedRow],
         marks: Sequence[Mark],
         epoch: int,
+        also: Also | None,
     ) -> None:
         """Row, pointer and marks in one transaction."""
         done = False
@@ -214,6 +227,8 @@ class MySQLWriter(LogWriter):
                 for row in rows:
                     self._insert(connection, lane, row, numbers.time_us, epoch)
                 self._move_pointer(connection, [numbers], marks, epoch)
+                if also is not None:
+                    also(connection)
                 self._throttle.wrote(lane)
                 connection.execute(COMMIT)
             except BaseException:

@@ -1,0 +1,266 @@
+"""The outbox: what an application commits is published once, in order, whatever happens."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+import tidemill as tm
+from tests.gateway.shell import Shell
+from tests.log.mysql.test_kills import SOAK, Nursery
+from tests.log.mysql.test_proxy_faults import TIMEOUT_S, each_kind, every_packet
+from tests.services.mariadb import MariaDB
+from tests.services.tcp_proxy import Kind, TcpProxy
+from tidemill.errors import Fenced, Locked, SchemaMismatch
+from tidemill.log.mysql import relay as relaying
+
+
+@pytest.fixture
+def outbox(url: str) -> tm.Outbox:
+    outbox = tm.Outbox(url)
+    outbox.create()
+    outbox.create()
+    return outbox
+
+
+@pytest.fixture(params=["same server", "elsewhere"])
+def log_address(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> str:
+    return url if request.param == "same server" else str(tmp_path / "log")
+
+
+@pytest.fixture
+def application(
+    mariadb: MariaDB, database: str
+) -> Iterator[Callable[[], pymysql.Connection[pymysql.cursors.Cursor]]]:
+    """Opens connections of the application's, which are in a transaction."""
+    connections = []
+
+    def connect() -> pymysql.Connection[pymysql.cursors.Cursor]:
+        connections.append(mariadb.connect(database))
+        connections[-1].begin()
+        return connections[-1]
+
+    yield connect
+    for connection in connections:
+        connection.close()
+
+
+def _insert(
+    outbox: tm.Outbox, connection: pymysql.Connection[pymysql.cursors.Cursor], *values: bytes
+) -> None:
+    with connection.cursor() as cursor:
+        outbox.insert(cursor, values)
+
+
+def _rows(address: str) -> list[bytes]:
+    with tm.Log(address) as log:
+        return log.read(1, rows_max=10_000_000).rows()
+
+
+def test_what_is_committed_is_published_and_what_is_rolled_back_is_not(
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    shop = application()
+    _insert(outbox, shop, b"a", b"b")
+    shop.commit()
+    shop.begin()
+    _insert(outbox, shop, b"never")
+    shop.rollback()
+    shop.begin()
+    _insert(outbox, shop, bytes(300_000))
+    shop.commit()
+    assert len(outbox) == 3
+    with outbox.relay(log_address) as relay:
+        assert relay.run(follow=False) == 3
+    assert len(outbox) == 0
+    assert _rows(log_address) == [b"a", b"b", bytes(300_000)]
+
+
+def test_a_row_that_is_committed_late_is_not_skipped(
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    slow, quick = application(), application()
+    _insert(outbox, slow, b"lower id, committed later")
+    _insert(outbox, quick, b"higher id")
+    quick.commit()
+    with outbox.relay(log_address) as relay:
+        assert relay.round() == 1
+        slow.commit()
+        assert relay.round() == 1
+        assert relay.round() == 0
+    assert _rows(log_address) == [b"higher id", b"lower id, committed later"]
+
+
+def test_a_round_is_bounded_in_rows_and_bytes(
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relaying, "ROWS_PER_ROUND", 3)
+    monkeypatch.setattr(relaying, "BYTES_PER_ROUND", 100)
+    shop = application()
+    values = [b"a", b"b", b"c", b"d", bytes(200), b"e"]
+    _insert(outbox, shop, *values)
+    shop.commit()
+    with outbox.relay(log_address) as relay:
+        assert [relay.round() for _ in range(5)] == [3, 1, 1, 1, 0]
+        assert relay.published == 6
+    assert _rows(log_address) == values
+
+
+def test_one_relay_runs_at_a_time(outbox: tm.Outbox, log_address: str, tmp_path: Path) -> None:
+    with outbox.relay(log_address) as first:
+        with pytest.raises(Locked, match="another relay"):
+            outbox.relay(log_address)
+        assert first.round() == 0
+    outbox.relay(log_address).close()
+
+
+def test_a_relay_that_was_overtaken_publishes_nothing(
+    outbox: tm.Outbox,
+    url: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    shop = application()
+    _insert(outbox, shop, b"a")
+    shop.commit()
+    with outbox.relay(url) as relay, tm.Log(url) as log:
+        out = log.publisher()
+        with pytest.raises(Fenced):
+            relay.round()
+        assert len(outbox) == 1
+        out.send(b"other")
+        assert log.read(1).rows() == [b"other"]
+
+
+def test_rows_that_somebody_deletes_meanwhile_are_not_published(
+    outbox: tm.Outbox,
+    mariadb: MariaDB,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shop = application()
+    _insert(outbox, shop, b"a", b"b")
+    shop.commit()
+    looked = relaying.lowest
+
+    def and_deleted(connection: object, statements: object) -> object:
+        found = looked(connection, statements)  # type: ignore[arg-type]
+        mariadb.execute(f"DELETE FROM {outbox.table} WHERE value = 'a'")
+        return found
+
+    monkeypatch.setattr(relaying, "lowest", and_deleted)
+    with outbox.relay(log_address) as relay:
+        assert relay.run(follow=False) == 1
+    assert _rows(log_address) == [b"b"]
+
+
+def test_a_log_of_other_columns_is_refused(outbox: tm.Outbox, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    address = str(tmp_path / "typed")
+    tm.Log(address, schema=pa.schema([("n", pa.int64())])).close()
+    with pytest.raises(SchemaMismatch, match="value alone"):
+        outbox.relay(address)
+
+
+@each_kind
+def test_a_round_is_published_once_wherever_the_connection_fails(
+    mariadb: MariaDB,
+    database: str,
+    url: str,
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+    kind: Kind,
+    tally: Callable[[str, int], None],
+) -> None:
+    shop = application()
+    expected: list[bytes] = []
+    with TcpProxy(mariadb.port) as proxy:
+        through = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
+        address = through if log_address == url else log_address
+        relay = tm.Outbox(through).relay(address)
+
+        def before() -> None:
+            values = [b"%d" % (len(expected) + more) for more in range(3)]
+            _insert(outbox, shop, *values)
+            shop.commit()
+            shop.begin()
+            expected.extend(values)
+            if len(expected) == 3:
+                relay.round()  # Once, so that every connection is there.
+                before()
+
+        def step() -> None:
+            assert relay.round() == 3
+
+        fired = every_packet(proxy, kind, step, before=before)
+        relay.close()
+    assert _rows(log_address) == expected
+    tally("faults at packets of a relay's round", fired)
+
+
+@pytest.mark.slow
+def test_relays_killed_at_random_publish_everything_once_and_in_order(
+    outbox: tm.Outbox,
+    url: str,
+    log_address: str,
+    mariadb: MariaDB,
+    database: str,
+    tmp_path: Path,
+    tally: Callable[[str, int], None],
+) -> None:
+    rounds = 500 if SOAK else 20
+    expected: list[bytes] = []
+    is_over = threading.Event()
+
+    def insert() -> None:
+        """Each row is committed before the next is begun, so that their order is fixed."""
+        with mariadb.connect(database) as shop:
+            while not is_over.is_set():
+                value = b"%d" % len(expected)
+                _insert(outbox, shop, value)
+                expected.append(value)
+                time.sleep(0.001)
+
+    inserting = threading.Thread(target=insert)
+    inserting.start()
+    nursery = Nursery(url, tmp_path, "relay")
+    try:
+        for number in range(rounds):
+            nursery.run(number, 0.003 * (number % 17), log_address)
+    finally:
+        is_over.set()
+        inserting.join()
+        nursery.close()
+    # The server may still be busy with the end of the last one's connection.
+    with tm.Outbox(url).relay(log_address) as relay:
+        relay.run(follow=False)
+    assert _rows(log_address) == expected
+    assert len(expected) > rounds
+    tally("relays killed", rounds)
+
+
+@pytest.mark.slow
+def test_the_command_line_makes_an_outbox_and_relays_it(
+    mariadb: MariaDB, database: str, shell: Shell, tmp_path: Path
+) -> None:
+    url = mariadb.url(database, "shell")
+    made = shell.run(f"tidemill outbox create {url}")
+    assert "outbox_shell" in made.out
+    mariadb.execute(f"INSERT INTO {database}.outbox_shell (value) VALUES ('a'), ('b')")
+    done = shell.run(f"tidemill --json outbox relay {url} {tmp_path / 'log'} --once")
+    assert done.json() == {"published": 2}
+    assert _rows(str(tmp_path / "log")) == [b"a", b"b"]
