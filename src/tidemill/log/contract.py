@@ -65,7 +65,8 @@ class Capabilities:
 
     persistent: bool  # rows survive the end of the process
     many_processes: bool  # a publisher in another process fences this one; else it gets `Locked`
-    poll_s: float | None  # how often to look for new rows; None: `watch` tells of every one
+    poll_s: float | None  # how soon to look for new rows; None: `watch` tells of every one
+    poll_s_max: float = 0.0  # ... and how late at most, when there was nothing for long
     own_clock: bool = False  # rows get the time of a server, not of the clock given here
 
 
@@ -243,7 +244,7 @@ class LogStore(ABC):
         """Call `wakeup` after rows became readable, until the function returned is called.
 
         `wakeup` may be called from any thread, under locks, more often than needed, and must not
-        block. A store that is not told of new rows does nothing, and says so by `poll_s`.
+        block. A store that is not told of all new rows says so by `poll_s`.
         """
         return lambda: None
 

@@ -107,6 +107,7 @@ class Receiver:
         self._looks = 0  # how often the reader began to read
         self._looked = 0  # the last time it came to an end with it
         self._is_finished = False  # there is nothing more to read
+        self._poll_s: float | None = None  # the next pause, if there was nothing for a while
         self._is_closed = False
         self._read_failure: TidemillError | None = None  # raised behind the last row read
         self._ack_failure: TidemillError | None = None  # raised by everything
@@ -356,12 +357,23 @@ class Receiver:
                 self._ahead += merged
                 self._ahead_bytes += sum(batch.payload.nbytes for batch in merged)
                 self._at = merged[-1].next_seq
+                self._poll_s = None
             elif self._end is not None:
                 self._is_finished = True
             self._tell()
             if not merged and self._news == news and not self._is_closed and not self._is_finished:
-                self._clock.wait(self._changed, self._store.capabilities.poll_s)
+                self._pause()
             return not self._is_finished
+
+    def _pause(self) -> None:
+        """Wait for news, or until it is time to look again: later each time. Called under the
+        lock.
+        """
+        capabilities = self._store.capabilities
+        poll_s = capabilities.poll_s if self._poll_s is None else self._poll_s
+        self._clock.wait(self._changed, poll_s)
+        if poll_s is not None:
+            self._poll_s = min(2 * poll_s, max(poll_s, capabilities.poll_s_max))
 
     def _store_pointer(self) -> bool:
         """Store the newest pointer, or wait until it has moved; False when it is over."""

@@ -20,6 +20,9 @@ Without an option it changes nothing, and works beside the owner of the folder. 
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
+    if options.queue.startswith(("mysql://", "mariadb://")):
+        _verify_on_server(options, console)
+        return
     check_is_queue(options.queue)
     if options.repair or options.set_aside:
         with console.progress("repairing") as progress:
@@ -32,6 +35,17 @@ def run(options: argparse.Namespace, console: Console) -> None:
     console.result(str(report), report.to_json())
     if report.worst is tm.doctor.Severity.DAMAGE:
         raise FoundDamage(f"{report.path} is damaged: see the report")
+
+
+def _verify_on_server(options: argparse.Namespace, console: Console) -> None:
+    from tidemill.log.mysql.checkup import verify  # noqa: PLC0415 (its driver is an extra)
+
+    if options.repair or options.set_aside:
+        raise tm.InvalidInput("a log on a server is verified only: repair its tables there")
+    report = verify(options.queue)
+    console.result(str(report), report.to_json())
+    if report.worst is tm.doctor.Severity.DAMAGE:
+        raise FoundDamage(f"{report.place} is damaged: see the report")
 
 
 def _shown_by(progress: Progress) -> Callable[[tm.doctor.Progress], None]:
@@ -61,6 +75,7 @@ COMMAND = Command(
         "tidemill doctor spool/ --json | jq .findings",
         "tidemill doctor spool/ --repair",
         "tidemill doctor spool/ --set-aside && tidemill quarantine list spool/",
+        "tidemill doctor mysql://app@localhost/shop/orders",
     ),
     arguments=_arguments,
     run=run,

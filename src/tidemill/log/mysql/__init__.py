@@ -18,6 +18,7 @@ trimming     giving up rows
 store        the log
 reading      the shards merged by number
 writer       the right to append
+checkup      the doctor: looks, and changes nothing
 outbox       a table that an application inserts into
 relay        its rows, published once each
 """

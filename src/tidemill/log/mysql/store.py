@@ -31,7 +31,8 @@ from tidemill.log.mysql.writer import MySQLWriter
 from tidemill.names import check_name
 
 RETRY_S = 60.0
-POLL_S = 0.05
+POLL_S = 0.005
+POLL_S_MAX = 0.1
 
 T = TypeVar("T")
 
@@ -44,7 +45,9 @@ class MySQLLog(LogStore):
     or 0 is no bound. `retry_s` is how long a call tries again when the server is away.
     """
 
-    capabilities = Capabilities(persistent=True, many_processes=True, poll_s=POLL_S)
+    capabilities = Capabilities(
+        persistent=True, many_processes=True, poll_s=POLL_S, poll_s_max=POLL_S_MAX
+    )
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class MySQLLog(LogStore):
         self._pid = os.getpid()
         self._is_closed = False
         self._writers: weakref.WeakSet[MySQLWriter] = weakref.WeakSet()
+        self._watchers: set[Callable[[], None]] = set()
         self._pool = Pool(self._address, retry_s)
         name = self._address.name
         try:
@@ -142,8 +146,24 @@ class MySQLLog(LogStore):
                 raise
         return decoded(self._versions)
 
+    def end_of_row(self, seq: int) -> int:
+        """The first number behind the row of a table that holds this one, whatever is in it."""
+        return self._run(
+            lambda connection: reading.find_places(connection, self.statements, seq)[1][0].last + 1
+        )
+
     def seq_at(self, time_us: int) -> int:
         return self._run(lambda connection: reading.seq_at(connection, self.statements, time_us))
+
+    def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
+        """Tells of the rows of writers made here; others are found by looking."""
+        self._check_open()
+        self._watchers.add(wakeup)
+        return lambda: self._watchers.discard(wakeup)
+
+    def _tell(self) -> None:
+        for wakeup in list(self._watchers):
+            wakeup()
 
     def claim(self) -> MySQLWriter:
         self._check_open()
@@ -153,6 +173,7 @@ class MySQLLog(LogStore):
             self._pool,
             clock=self._clock,
             writes_per_second_max=self._writes_per_second_max,
+            on_shown=self._tell,
         )
         self._writers.add(writer)
         return writer

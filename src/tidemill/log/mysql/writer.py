@@ -63,11 +63,13 @@ class MySQLWriter(LogWriter):
         *,
         clock: Clock,
         writes_per_second_max: float | None,
+        on_shown: Callable[[], None],
     ) -> None:
         self._address = address
         self._statements = statements
         self._pool = pool
         self._clock = clock
+        self._on_shown = on_shown
         self._owner = os.urandom(16)
         self.lanes = len(statements.shards)
         self._throttle = Throttle(writes_per_second_max, lanes=self.lanes, clock=clock)
@@ -142,6 +144,7 @@ class MySQLWriter(LogWriter):
             with self._changed:
                 self._active -= 1
                 self._changed.notify_all()
+        self._on_shown()
         return self._settings.durability
 
     def close(self) -> None:

@@ -1,0 +1,123 @@
+"""The doctor of a log on a server: settings, books and every frame; it changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemill.errors import Corrupt, MissingRows, Trimmed
+from tidemill.files.report import Finding, Findings, Severity, counted
+from tidemill.log.contract import Ends
+from tidemill.log.mysql.store import MySQLLog
+
+_ROWS_PER_LOOK = 100_000
+_BYTES_PER_LOOK = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """What was found; `str(report)` is for people, `to_json()` for programs.
+
+    >>> report = LogReport("mysql://app@db/shop/orders", "10.11", Ends(1, 8), 7, 1, 120, ())
+    >>> print(report)
+    mysql://app@db/shop/orders: rows 1 to 7 on a server 10.11: 7 rows in 1 frame, 120 bytes
+    All is well.
+    """
+
+    place: str
+    server: str  # its version
+    ends: Ends
+    rows: int
+    frames: int
+    bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def worst(self) -> Severity | None:
+        """How bad the worst finding is; None if there is none."""
+        order = list(Severity)
+        return max((one.severity for one in self.findings), key=order.index, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data for JSON."""
+        return {
+            "place": self.place,
+            "server": self.server,
+            "healthy": self.worst in (None, Severity.NOTE),
+            "worst": None if self.worst is None else self.worst.value,
+            "first": self.ends.first,
+            "next": self.ends.next,
+            "rows": self.rows,
+            "frames": self.frames,
+            "bytes": self.bytes,
+            "findings": [one.to_json() for one in self.findings],
+        }
+
+    def __str__(self) -> str:
+        found = f"{counted(self.rows, 'row')} in {counted(self.frames, 'frame')}"
+        lines = [
+            f"{self.place}: rows {self.ends.first} to {self.ends.next - 1} on a server "
+            f"{self.server}: {found}, {self.bytes:,} bytes",
+            *map(str, self.findings),
+        ]
+        if self.worst is Severity.DAMAGE:
+            lines.append("Something is damaged; back the tables up before you change anything.")
+        elif self.worst is Severity.WARNING:
+            lines.append("Nothing is lost, but see the warnings.")
+        else:
+            lines.append("All is well.")
+        return "\n".join(lines)
+
+
+def verify(url: str) -> LogReport:
+    """Verify a log: what the server promises, pointers, and every row that can be read.
+
+    Rows in front of the first number are left alone, and so are those behind the writer pointer:
+    nobody reads them. Damage and holes are told of one by one.
+    """
+    findings = Findings()
+    with MySQLLog(url, create=False) as log:
+        settings = log.settings()
+        for problem in settings.problems:
+            what, _, advice = problem.partition("; ")
+            findings.warn("server-setting", Path("server"), what, advice)
+        ends = log.ends()
+        _look_at_consumers(log, ends, findings)
+        rows, frames, size = _look_at_rows(log, ends, findings)
+        return LogReport(log.place, settings.version, ends, rows, frames, size, tuple(findings.all))
+
+
+def _look_at_consumers(log: MySQLLog, ends: Ends, findings: Findings) -> None:
+    for name, state in log.consumers().items():
+        place = Path("consumers") / name
+        if state.pointer < ends.first - 1:
+            what = f"it stands at {state.pointer}, and the first row is {ends.first}"
+            findings.warn("consumer", place, what, "rows were trimmed by force before it read them")
+        elif state.pointer >= ends.next:
+            what = f"it stands at {state.pointer}, and the last row is {ends.next - 1}"
+            findings.damage("consumer", place, what, "remove the consumer, and make it again")
+
+
+def _look_at_rows(log: MySQLLog, ends: Ends, findings: Findings) -> tuple[int, int, int]:
+    rows = frames = size = 0
+    at = ends.first
+    while at < ends.next:
+        try:
+            batches = log.read(at, rows_max=_ROWS_PER_LOOK, bytes_max=_BYTES_PER_LOOK)
+            rows += sum(len(batch) for batch in batches)
+            size += sum(batch.payload.nbytes for batch in batches)
+            frames += len(batches)
+            at = batches[-1].next_seq
+        except Trimmed as trimmed:
+            at = trimmed.first
+        except MissingRows as hole:
+            count = hole.last - hole.first + 1
+            findings.damage(
+                "missing-rows", Path("rows"), hole.reason, "restore them from a backup", items=count
+            )
+            at = hole.last + 1
+        except Corrupt as damage:
+            findings.damage("frame", Path("rows"), damage.reason, "restore that row of the table")
+            at = log.end_of_row(at)
+    return rows, frames, size
