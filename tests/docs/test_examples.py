@@ -28,15 +28,33 @@ MODULES = [
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_blocks_of_a_page_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     text = page.read_text()
+    if "mysql://app@localhost" in "".join(BLOCK.findall(text)):
+        text = _on_our_server(text, request)
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for match in BLOCK.finditer(text):
         # Blank lines in front make the line numbers of a traceback those of the page.
         line = text.count("\n", 0, match.start(1))
         exec(compile("\n" * line + match[1], str(page), "exec"), namespace)
+
+
+def _on_our_server(text: str, request: pytest.FixtureRequest) -> str:
+    """A page that talks to a reader's server, with the one of the tests in its place."""
+    server, database = request.getfixturevalue("mariadb"), request.getfixturevalue("database")
+    for theirs, ours in {
+        "app@localhost:3306/shop": f"root@127.0.0.1:{server.port}/{database}",
+        'host="localhost", port=3306, user="app", database="shop"': (
+            f'host="127.0.0.1", port={server.port}, user="root", database="{database}"'
+        ),
+    }.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 @pytest.mark.parametrize("name", MODULES)
