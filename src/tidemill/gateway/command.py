@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
-from tidemill.gateway.console import Console, report
+from tidemill.gateway.console import Console, report, say
 from tidemill.gateway.exit_status import USAGE
 
 Arguments: TypeAlias = Callable[[argparse.ArgumentParser], None]
@@ -36,9 +36,8 @@ class Parser(argparse.ArgumentParser):
         if wants_json(sys.argv[1:]):
             report(message, USAGE, is_json=True, data={"usage": self.format_usage().strip()})
         else:
-            self.print_usage(sys.stderr)
             hint = f"'{self.prog} --help' has examples"
-            print(f"tidemill: {message}\n{hint}", file=sys.stderr)
+            say(f"{self.format_usage()}tidemill: {message}\n{hint}")
         sys.exit(USAGE.number)
 
 

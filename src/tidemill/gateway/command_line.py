@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import tidemill as tm
 from tidemill.files.storage import typed
@@ -37,6 +39,7 @@ from tidemill.gateway.commands import (
 from tidemill.gateway.console import Console
 from tidemill.gateway.exit_status import BROKEN_PIPE, DONE
 from tidemill.gateway.interrupts import Interrupts
+from tidemill.gateway.standard_streams import secure_streams
 
 COMMANDS = (
     push.COMMAND,
@@ -62,6 +65,7 @@ COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; without arguments, those of the process."""
+    secure_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(is_json=wants_json(given), shows_progress=True)
     try:
@@ -86,6 +90,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return DONE.number
 
 
+def run() -> NoReturn:
+    """Run one command as a process, and end it.
+
+    It ends without Python's own end, which aborts while a thread of Arrow still reads ahead in
+    standard input, and waits for as long as that says nothing. All that is to last is closed.
+    """
+    status = main()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError):  # The status tells already that nobody could be told.
+                stream.flush()
+    os._exit(status)
+
+
 def parser() -> Parser:
     """The parser of the whole command line."""
     return make_parser(
@@ -105,4 +123,4 @@ def _with_ranges(arguments: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from tidemill.files.storage import typed
 from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.progress import NO_PROGRESS, Bar, Progress
 from tidemill.gateway.refusal import Declined, Stopped, words_of
+from tidemill.gateway.standard_streams import check_open, knows_all_characters
 
 _STANDARD_OUTPUT = Path("standard output")
 
@@ -32,17 +34,27 @@ class Console:
 
     def result(self, words: str, document: Any) -> None:
         """Say what came of it: the words to people, the document to programs."""
-        self.line(json.dumps(document, ensure_ascii=False) if self.is_json else words)
+        if self.is_json:
+            words = json.dumps(document, ensure_ascii=not knows_all_characters())
+        self.line(words)
 
     def line(self, text: str) -> None:
         """A line of output as it is."""
+        check_open(1)
         try:
             sys.stdout.write(text + "\n")
         except OSError as error:
             raise _cannot_write(error) from error
 
+    def line_now(self, text: str) -> None:
+        """The same of work that goes on: whoever looks sees it at once."""
+        self.line(text)
+        self.flush()
+
     def flush(self) -> None:
         """Have everything written, or raise."""
+        if sys.stdout is None:
+            return  # Closed from the start, and whoever needed it has raised.
         try:
             sys.stdout.flush()
         except OSError as error:
@@ -75,7 +87,7 @@ class Console:
 
     def progress(self, what: str) -> Progress:
         """A bar on standard error, if a person is looking at it."""
-        if self._shows_progress and not self.is_json and sys.stderr.isatty():
+        if self._shows_progress and not self.is_json and _can_draw():
             return Bar(what, sys.stderr)
         return NO_PROGRESS
 
@@ -83,7 +95,7 @@ class Console:
         """Go on only if the user says yes; a program says `--yes` beforehand."""
         if is_sure:
             return
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr)):
             raise Declined("this destroys items and nobody is there to be asked: add --yes")
         sys.stderr.write(f"{question()} [y/N] ")
         sys.stderr.flush()
@@ -101,7 +113,7 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message, level = record.getMessage(), record.levelname.lower()
         document = {"log": {"level": level, "message": message}}
-        _say(json.dumps(document, ensure_ascii=False) if self._is_json else f"{level}: {message}")
+        say(json.dumps(document, ensure_ascii=False) if self._is_json else f"{level}: {message}")
 
 
 def report(message: str, status: ExitStatus, *, is_json: bool, data: dict[str, Any]) -> None:
@@ -111,10 +123,13 @@ def report(message: str, status: ExitStatus, *, is_json: bool, data: dict[str, A
         text = json.dumps({"error": error}, ensure_ascii=False)
     else:
         text = f"tidemill: {message}"
-    _say(text)
+    say(text)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """A line on standard error, if anybody listens."""
+    if sys.stderr is None:
+        return
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -142,6 +157,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for line in cells
     )
+
+
+def _can_draw() -> bool:
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal and os.environ.get("TERM") != "dumb"
 
 
 def _cannot_write(error: OSError) -> BaseException:

@@ -21,6 +21,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         picture=options.picture,
         is_json=console.is_json,
         progress=console.progress,
+        say=console.line_now,
     )
 
 

@@ -34,20 +34,17 @@ def run(
     picture: Path,
     is_json: bool = False,  # one document in the end, and no words
     progress: Callable[[str], AbstractContextManager[Showing]] = lambda _: nullcontext(_Nothing()),
+    say: Callable[[str], None] = print,
 ) -> None:
     """Run the demonstration, print what it does, and write its picture."""
     check_picture(picture)
-    tell: Callable[[str], None] = (lambda _: None) if is_json else _print
+    tell: Callable[[str], None] = (lambda _: None) if is_json else say
     tell(f"{items:,} telemetry events go through a queue in a folder, out of order, on two ends")
     with place(folder) as path:
         demo = Demo(items, path, tell=tell, progress=progress)
         record = demo.run()
     demo.draw(picture)
     if is_json:
-        print(json.dumps(record.document(picture, folder)))
+        say(json.dumps(record.document(picture, folder)))
     else:
-        print(what_next(picture, folder))
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
+        say(what_next(picture, folder))

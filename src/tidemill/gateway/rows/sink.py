@@ -24,6 +24,7 @@ from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.rows.json_text import bytes_as_text, encode_ndjson, text_of
 from tidemill.gateway.rows.source import format_of
 from tidemill.gateway.rows.table_text import render
+from tidemill.gateway.standard_streams import check_open
 
 TABLE = "table"
 
@@ -45,6 +46,7 @@ def open_sink(
     """
     kind = choose_format(to, given)
     if to == "-":
+        check_open(1)
         with _storage(Path("standard output")):
             sink = _sink(kind, sys.stdout.buffer, schema, binary)
             yield sink
@@ -84,7 +86,7 @@ def open_sink(
 def choose_format(to: str, given: str | None) -> str:
     """What is written there: a terminal gets a table, a pipe NDJSON, unless told otherwise."""
     if to == "-" and given is None:
-        return TABLE if sys.stdout.isatty() else "ndjson"
+        return TABLE if sys.stdout and sys.stdout.isatty() else "ndjson"
     return format_of(to, given)
 
 

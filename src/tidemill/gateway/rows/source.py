@@ -12,6 +12,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +22,7 @@ import pyarrow as pa
 from tidemill.errors import InvalidInput, NoAccess, TooLarge
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.rows.text_columns import TextColumns
+from tidemill.gateway.standard_streams import check_open
 from tidemill.limits import ITEM_BYTES_MAX, MIB
 
 BLOCK_BYTES = 8 * MIB
@@ -117,22 +119,25 @@ class RowSource:
 
         if not self._peek():
             return
-        reader = csv.open_csv(
-            self._stream,
-            read_options=csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
-            parse_options=csv.ParseOptions(newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=columns.declared(),
-                # An empty field is null, and a quoted empty one is empty: as we write them.
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                # No text looks like this, so that times stay text wherever nobody declared them.
-                timestamp_parsers=["\x01"],
-            ),
-        )
+
+        def read() -> Iterator[pa.RecordBatch]:
+            yield from csv.open_csv(
+                self._stream,
+                read_options=csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES),
+                parse_options=csv.ParseOptions(newlines_in_values=True),
+                convert_options=csv.ConvertOptions(
+                    column_types=columns.declared(),
+                    # An empty field is null, and a quoted empty one is empty: as we write them.
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    # No text looks like this, so that times stay text unless they are declared.
+                    timestamp_parsers=["\x01"],
+                ),
+            )
+
         held: list[pa.RecordBatch] = []
-        for batch in reader:
+        for batch in _in_a_thread(read()):
             held.append(batch)
             if sum(one.nbytes for one in held) >= BLOCK_BYTES:
                 yield from _batches(columns.finish(pa.Table.from_batches(held)))
@@ -196,6 +201,8 @@ class RowSource:
 def open_source(name: str, given: str | None, *, binary: str) -> Iterator[RowSource]:
     """Open a file, or standard input for '-'."""
     found = format_of(name, given, otherwise="ndjson" if name == "-" else None)
+    if name == "-":
+        check_open(0)
     if name != "-":
         with _opened(name) as stream:
             yield RowSource(stream, name, found, binary=binary)
@@ -220,6 +227,18 @@ def _opened(name: str) -> BinaryIO:
         raise NoAccess(f"{name} may not be read: check its owner and mode") from error
     except OSError as error:
         raise NotFound(f"{name} cannot be opened: {error.strerror}") from error
+
+
+def _in_a_thread(reader: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same batches. Arrow waits for its input where no signal reaches it; a wait for a thread
+    ends with Ctrl-C, and the thread with the process.
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="tidemill-csv")
+    try:
+        while (batch := thread.submit(next, reader, None).result()) is not None:
+            yield batch
+    finally:
+        thread.shutdown(wait=False)
 
 
 def _size(stream: BinaryIO) -> int | None:
