@@ -12,6 +12,7 @@ from tidemill.files.bucket import Shift, Width
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 QUEUE_VARIABLE = "TIDEMILL_QUEUE"
+LOG_VARIABLE = "TIDEMILL_LOG"
 
 FORMATS = ("ndjson", "csv", "parquet", "lines")
 BINARY = ("utf8", "base64")
@@ -137,11 +138,29 @@ def add_queue(parser: argparse.ArgumentParser, *others: Positional) -> None:
     parser.add_argument(
         "queue", nargs="?", metavar="QUEUE", help=f"the folder of the queue ({QUEUE_VARIABLE})"
     )
+    _set_positionals(parser, "QUEUE", QUEUE_VARIABLE, others)
+
+
+def add_log(parser: argparse.ArgumentParser, *others: Positional) -> None:
+    """The same for a command on a log, which may be elsewhere than in a folder."""
+    parser.add_argument(
+        "queue",
+        nargs="?",
+        metavar="LOG",
+        help=f"the folder of the log, or mysql://user@host/database/name ({LOG_VARIABLE})",
+    )
+    _set_positionals(parser, "LOG", LOG_VARIABLE, others)
+
+
+def _set_positionals(
+    parser: argparse.ArgumentParser, noun: str, variable: str, others: tuple[Positional, ...]
+) -> None:
+    """Arguments by place, the first of which may come from the environment."""
     for other in others:
         parser.add_argument(other.name, nargs="?", metavar=other.name.upper(), help=other.help)
-    parser.set_defaults(positionals=others)
+    parser.set_defaults(positionals=others, home=(noun, variable))
     shown = [o.name.upper() if o.is_required else f"[{o.name.upper()}]" for o in others]
-    parser.usage = " ".join(["%(prog)s", "QUEUE", *shown, "[options]"])
+    parser.usage = " ".join(["%(prog)s", noun, *shown, "[options]"])
 
 
 def fill_positionals(options: argparse.Namespace) -> None:
@@ -152,16 +171,17 @@ def fill_positionals(options: argparse.Namespace) -> None:
     parser: argparse.ArgumentParser = options.parser
     given = [options.queue, *(getattr(options, other.name) for other in others)]
     values = [value for value in given if value is not None]
-    home = os.environ.get(QUEUE_VARIABLE)
+    noun, variable = options.home
+    home = os.environ.get(variable)
     required = [other for other in others if other.is_required]
     if home and (len(values) <= len(required) or _fits(values[0], others, required)):
         values.insert(0, home)
-    missing = ["QUEUE", *(other.name.upper() for other in required)][len(values) :]
+    missing = [noun, *(other.name.upper() for other in required)][len(values) :]
     if missing:
-        hint = f"; {QUEUE_VARIABLE} may name the folder" if not home else ""
+        hint = f"; {variable} may name the folder" if not home else ""
         parser.error(f"missing: {', '.join(missing)}{hint}")
     if not values[0]:
-        parser.error("argument QUEUE: it is empty, and no name of a folder")
+        parser.error(f"argument {noun}: it is empty, and no name of a folder")
     if len(values) > 1 + len(others):
         parser.error(f"too much: {values[-1]!r}")
     options.queue = values[0]

@@ -26,7 +26,7 @@ from tidemill.errors import (
     UnknownFormat,
 )
 from tidemill.gateway.interrupts import Terminated
-from tidemill.gateway.refusal import Declined, FoundDamage, NotFound, Stopped
+from tidemill.gateway.refusal import Declined, FoundDamage, NotFound, Stopped, TooFarBehind
 
 
 class ExitStatus(NamedTuple):
@@ -53,6 +53,7 @@ DECLINED = ExitStatus(12, "declined", "asked, and not confirmed: nothing was don
 FENCED = ExitStatus(13, "fenced", "a newer publisher or receiver took over")
 UNKNOWN = ExitStatus(14, "unknown", "the connection broke: whether it was written is not known")
 UNAVAILABLE = ExitStatus(15, "unavailable", "a server did not answer in time")
+BEHIND = ExitStatus(16, "behind", "a consumer is further behind than was allowed")
 INTERRUPTED = ExitStatus(130, "interrupted", "Ctrl-C")
 TERMINATED = ExitStatus(143, "terminated", "SIGTERM")
 BROKEN_PIPE = ExitStatus(141, "broken-pipe", "whoever read the output has gone")
@@ -74,6 +75,7 @@ ALL = (
     FENCED,
     UNKNOWN,
     UNAVAILABLE,
+    BEHIND,
     INTERRUPTED,
     BROKEN_PIPE,
     TERMINATED,
@@ -94,6 +96,7 @@ _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((Fenced,), FENCED),
     ((OutcomeUnknown,), UNKNOWN),
     ((Unavailable,), UNAVAILABLE),
+    ((TooFarBehind,), BEHIND),
     ((Terminated,), TERMINATED),
     ((KeyboardInterrupt,), INTERRUPTED),
     ((BrokenPipeError,), BROKEN_PIPE),

@@ -26,6 +26,10 @@ class Declined(CallerError):
     """The user was asked, and said no; or could not be asked."""
 
 
+class TooFarBehind(TidemillError):
+    """A consumer of a log is further behind than the command allows."""
+
+
 class FoundDamage(TidemillError):
     """The doctor found damage; the report has told what."""
 

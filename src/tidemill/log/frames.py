@@ -117,8 +117,9 @@ def from_seq(batches: Sequence[LogBatch], start: int) -> list[LogBatch]:
     return found
 
 
-def missing(first: int, last: int) -> MissingRows:
-    """The error for rows that should be there and are not."""
+def missing(first: int, last: int, hint: str = "") -> MissingRows:
+    """The error for rows that should be there and are not; `hint` says where to look further."""
     rows = f"row {first}" if first == last else f"rows {first} to {last}"
     be = "is" if first == last else "are"
-    return MissingRows(f"{rows} should be there and {be} not", first=first, last=last)
+    hint = f"; {hint}" if hint else ""
+    return MissingRows(f"{rows} should be there and {be} not{hint}", first=first, last=last)

@@ -29,6 +29,7 @@ from tidemill.files.record import split_place
 from tidemill.files.report import Findings, OnProgress, Progress, Report, counted
 from tidemill.files.scan import Damage
 from tidemill.files.segment import Segment, segment_path
+from tidemill.files.settings import LOG
 from tidemill.files.settings import NAME as SETTINGS_NAME
 from tidemill.files.shadow import Vanished
 from tidemill.files.spine import ENTRY_BYTES, unpack_entries
@@ -51,6 +52,7 @@ class Examination:
         self._path = path
         self._journal = path / JOURNAL_NAME
         self._given_bucket = bucket
+        self.is_log = False
         self._on_progress = on_progress
         self._findings = Findings()
         self._thread = Thread()
@@ -70,7 +72,9 @@ class Examination:
             survey.run()
             settings = survey.settings
             versions = None if settings is None else settings.versions
-            bucket = self._bucket(None if settings is None else settings.bucket)
+            self.is_log = settings is not None and settings.kind == LOG
+            recorded = None if settings is None or self.is_log else settings.bucket
+            bucket = self._bucket(recorded)
             if JOURNAL_NAME not in survey.names:
                 self._findings.damage(
                     "journal", self._journal, "the journal is missing", advice.RESTORE
@@ -99,8 +103,12 @@ class Examination:
         self.quarantined = 0 if state is None else len(state.quarantined)
         self.tail_bytes = 0 if look.recovered is None else look.recovered.torn_bytes
         self._tell_of_opening(survey, look, state)
-        census = None if state is None or versions is None else Census(segments, state, versions)
-        known = Known(versions, bucket, state, census, look.read_whole, max(segments, default=0))
+        # Nobody consumes the rows of a log, so that there is nothing to count.
+        census = None
+        if state is not None and versions is not None and not self.is_log:
+            census = Census(segments, state, versions)
+        last = max(segments, default=0)
+        known = Known(versions, bucket, state, census, look.read_whole, last, self.is_log)
         self._bytes_total = sum(segment.end for segment in segments.values())
         vanished = [
             number
@@ -337,7 +345,8 @@ class Examination:
                 )
 
     def _report(self, survey: Survey, state: State | None, segments: list[int]) -> Report:
-        forks = {} if state is None else {fork.name: fork.live for fork in state.forks.values()}
+        ends = [] if state is None or self.is_log else state.forks.values()
+        forks = {fork.name: fork.live for fork in ends}
         return Report(
             path=self._path,
             findings=tuple(self._findings.all),

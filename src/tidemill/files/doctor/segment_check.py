@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tidemill.batch import SchemaVersions
+from tidemill.batch import HEADER_BYTES, SchemaVersions, decode_body, unpack_header
 from tidemill.errors import Corrupt, UnknownFormat
 from tidemill.files import advice
 from tidemill.files.bucket import BucketFunction
@@ -33,7 +33,7 @@ from tidemill.files.segment import Segment
 from tidemill.files.spine import SpineEntry
 from tidemill.files.state import State
 
-_TWICE = frozenset({Kind.FORK, Kind.REMOVE, Kind.RETIRE, Kind.QUARANTINE})
+_TWICE = frozenset({Kind.FORK, Kind.REMOVE, Kind.RETIRE, Kind.QUARANTINE, Kind.TRIM, Kind.NOTE})
 _ZEROES = bytes(1024 * 1024)
 
 
@@ -46,6 +46,7 @@ class Known(NamedTuple):
     census: Census | None  # who needs what; None likewise
     read_whole: frozenset[int]  # segments of which opening reads every record
     last: int  # the number of the last segment
+    is_log: bool = False  # its rows have no keys, and dense numbers
 
 
 @dataclass(slots=True)
@@ -231,13 +232,15 @@ class SegmentCheck:
         if not header.carried:
             if header.first_seq <= thread.seq:
                 self._wrong("seq", offset, f"the seq {header.first_seq} was given before")
+            elif self._known.is_log and self._is_exact and 0 < thread.seq < header.first_seq - 1:
+                rows = f"rows {thread.seq + 1} to {header.first_seq - 1}"
+                self._wrong("seq", offset, f"{rows} should stand before it, and do not")
             thread.seq = max(thread.seq, entry.seq_max)
         if header.time_us < thread.time_us:
             self._wrong("time", offset, "the frame is older than the one before it")
         thread.time_us = max(thread.time_us, header.time_us)
         try:
-            if self._reader:
-                self._reader.decode(entry, pa.py_buffer(frame), self._segment.origin)
+            self._decode(entry, pa.py_buffer(frame))
             if self._bucket_of(entry.key_min) != self._bucket_of(entry.key_max):
                 raise Corrupt("the frame straddles two buckets")
         except Corrupt as damage:
@@ -303,10 +306,22 @@ class SegmentCheck:
             return False
         try:
             payload = self._segment.file.pread_buffer(entry.length, entry.offset + ENVELOPE_BYTES)
-            self._reader.decode(entry, payload, self._segment.origin)
+            self._decode(entry, payload)
         except Corrupt:
             return False
         return True
+
+    def _decode(self, entry: Entry, payload: pa.Buffer) -> None:
+        """Raise if the rows of a frame do not decode; where the schema is known."""
+        versions = self._known.versions
+        if versions is not None and self._known.is_log:
+            header = unpack_header(memoryview(payload))
+            if header.check != entry.check or header.carried:
+                raise Corrupt("the frame is not the one that was written here")
+            schema = versions.by_fingerprint(header.fingerprint)
+            decode_body(header, memoryview(payload)[HEADER_BYTES:], schema)
+        elif self._reader:
+            self._reader.decode(entry, payload, self._segment.origin)
 
     def _lost(self, damage: Damage, entry: Entry | None) -> None:
         """Damage that has to be set aside."""

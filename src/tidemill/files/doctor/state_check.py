@@ -23,6 +23,8 @@ def differences(replayed: State, stated: State) -> list[str]:
         for name in ("audiences", "quarantined")
         if getattr(stated, name) != getattr(replayed, name)
     ]
+    if stated.log.to_json() != replayed.log.to_json():
+        found.append("the marks, the notes or the first row are not those that the records say")
     for id in sorted(stated.forks.keys() | replayed.forks.keys()):
         found += _fork_differences(replayed.forks.get(id), stated.forks.get(id))
     return found

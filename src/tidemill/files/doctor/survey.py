@@ -68,7 +68,7 @@ class Survey:
     def _look_at_settings(self) -> None:
         path = self._path / settings.NAME
         try:
-            self.settings = read_settings(self._fs, self._path, accept_old=True)
+            self.settings = read_settings(self._fs, self._path, accept_old=True, kind=None)
         except Corrupt as damage:
             self._findings.damage(
                 "settings",

@@ -9,19 +9,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tidemill.errors import Corrupt
+from tidemill.clock import SystemClock
+from tidemill.errors import Corrupt, InvalidInput
 from tidemill.files.bucket import BucketFunction
 from tidemill.files.carry import carry
 from tidemill.files.doctor.examination import Examination
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import JOURNAL_NAME
+from tidemill.files.folder import JOURNAL_NAME, Folder, FolderOptions
 from tidemill.files.lock import OwnerLock
 from tidemill.files.pin import sweep_readers
 from tidemill.files.priority_queue import PriorityQueue
 from tidemill.files.record import split_place
 from tidemill.files.report import OnProgress, Report, counted
 from tidemill.files.segment import segment_path
-from tidemill.files.settings import DRAFT_NAME
+from tidemill.files.settings import DRAFT_NAME, LOG
 from tidemill.files.storage import storage_errors
 
 
@@ -83,6 +84,9 @@ class Treatment:
 
     def _open(self, before: Examination) -> None:
         """Have opening do its part, then go on to what it does not look at."""
+        if before.is_log:
+            self._open_log(before)
+            return
         with PriorityQueue(
             self._path,
             bucket=self._bucket,
@@ -93,8 +97,7 @@ class Treatment:
             core = queue._core
             folder = core.folder
             journal = folder.journal
-            if before.tail_bytes:
-                self._done.append("cut off an operation that was never finished")
+            self._tell_of_tail(before)
             if self._set_aside:
                 core.set_aside(
                     [one for one in before.damages if split_place(one.place)[0] in journal.segments]
@@ -107,8 +110,31 @@ class Treatment:
                         carry(folder, number)
                         self._done.append(f"rewrote segment {number}, to be rid of damage")
             journal.finish_seals()
-            made = [number for number in before.summaries_made if number in journal.segments]
-            if made:
-                self._done.append(f"made {counted(len(made), 'summary file')} again")
-            if before.is_spine_damaged:
-                self._done.append("made the spine again")
+            self._tell_of_opening(before, set(journal.segments))
+
+    def _open_log(self, before: Examination) -> None:
+        """The same for a log, whose rows are never set aside: what is lost is to be missed."""
+        if self._set_aside:
+            raise InvalidInput(
+                f"{self._path} is a log: its rows have dense numbers, so that none is set aside; "
+                "restore it from a backup, or publish with on_corruption='continue'"
+            )
+        folder = Folder(self._fs, SystemClock(), self._path, FolderOptions(kind=LOG))
+        self._tell_of_tail(before)
+        try:
+            folder.journal.finish_seals()
+        finally:
+            folder.close()
+        self._tell_of_opening(before, set(folder.journal.segments))
+
+    def _tell_of_tail(self, before: Examination) -> None:
+        if before.tail_bytes:
+            self._done.append("cut off an operation that was never finished")
+
+    def _tell_of_opening(self, before: Examination, segments: set[int]) -> None:
+        """What opening has made again."""
+        made = [number for number in before.summaries_made if number in segments]
+        if made:
+            self._done.append(f"made {counted(len(made), 'summary file')} again")
+        if before.is_spine_damaged:
+            self._done.append("made the spine again")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -64,28 +64,30 @@ class Pushed:
         first = receipt.first if self.first is None else self.first
         return Pushed(self.skip_rows, self.rows + receipt.count, first, receipt.last, durability)
 
-    def document(self) -> dict[str, Any]:
+    def document(self, verb: str = "pushed") -> dict[str, Any]:
         return {
-            "pushed": self.rows,
+            verb: self.rows,
             "first": self.first,
             "last": self.last,
             "durability": self.durability,
         }
 
-    def words(self) -> str:
+    def words(self, verb: str = "pushed", numbers: str = "arrival numbers") -> str:
         if not self.rows:
-            return "no rows to push"
-        numbers = f"with the arrival numbers {self.first} to {self.last}"
-        return f"pushed {counted(self.rows, 'row')} {numbers}, {self.durability}"
+            return "no rows to push" if verb == "pushed" else "no rows to send"
+        numbers = f"with the {numbers} {self.first} to {self.last}"
+        return f"{verb} {counted(self.rows, 'row')} {numbers}, {self.durability}"
 
-    def stopped(self, error: BaseException) -> Stopped:
+    def stopped(self, error: BaseException, verb: str = "pushed") -> Stopped:
         """The error that ended it, with what was done before and how to go on."""
         go_on = f"--skip-rows {self.skip_rows + self.rows}"
-        words = f"{self.words()}, before this" if self.rows else "no row was pushed before this"
+        words = (
+            f"{self.words(verb)}, before this" if self.rows else f"no row was {verb} before this"
+        )
         if isinstance(error, tm.StorageFailed):
             words += "; whether the next rows are in as well is not known, so look before you go on"
         words += f"; row numbers above count from there; go on with {go_on}"
-        return Stopped(error, words, {**self.document(), "go_on": go_on})
+        return Stopped(error, words, {**self.document(verb), "go_on": go_on})
 
 
 class Pushing:
@@ -180,10 +182,10 @@ def _opened(
         with tm.PriorityQueue(
             options.queue, schema=schema, bucket=options.bucket, **common
         ) as queue:
-            yield queue, _rows(source, queue.schema, options)
+            yield queue, rows_of(source, queue.schema, options)
         return
     payload = None if schema is None else check_payload_schema(schema)
-    batches = _rows(source, payload, options)
+    batches = rows_of(source, payload, options)
     first = next(batches, None)
     if first is not None:
         payload = to_rows(first, schema=payload, key=options.key).payload.schema
@@ -192,7 +194,7 @@ def _opened(
         yield queue, batches
 
 
-def _rows(
+def rows_of(
     source: RowSource, payload: pa.Schema | None, options: argparse.Namespace
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the source without those to be skipped, in batches of the size asked for."""
@@ -205,23 +207,35 @@ def _rows(
             yield rest.slice(start, step)
 
 
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_queue(
+def add_input(
+    parser: argparse.ArgumentParser,
+    add_home: Callable[[argparse.ArgumentParser, Positional], None],
+    verb: str,
+) -> None:
+    """Where rows come from, how they are written, and how they go in."""
+    add_home(
         parser,
         Positional("input", "'-': standard input, the default", _dash, is_required=False),
     )
-    parser.add_argument("--from", dest="source", metavar="FILE", help="push the rows of this file")
-    add_format(parser, "of the input; default: by the name of the file, ndjson for a pipe")
-    parser.add_argument("--key", metavar="COLUMN", help="order by this column (default: key)")
-    parser.add_argument("--schema", metavar="SCHEMA", help="the columns of the payload")
     parser.add_argument(
-        "--bucket", type=bucket, metavar="FUNCTION", help="of a new queue: shift:BITS or width:KEYS"
+        "--from", dest="source", metavar="FILE", help=f"{verb} the rows of this file"
     )
+    add_format(parser, "of the input; default: by the name of the file, ndjson for a pipe")
+    parser.add_argument("--schema", metavar="SCHEMA", help="the columns of the payload")
     parser.add_argument(
         "--skip-rows", type=whole_number, default=0, metavar="N", help="leave out the first N rows"
     )
     parser.add_argument(
         "--batch-rows", type=positive, metavar="N", help="rows that go in together, at most"
+    )
+    add_binary(parser)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    add_input(parser, add_queue, "push")
+    parser.add_argument("--key", metavar="COLUMN", help="order by this column (default: key)")
+    parser.add_argument(
+        "--bucket", type=bucket, metavar="FUNCTION", help="of a new queue: shift:BITS or width:KEYS"
     )
     parser.add_argument(
         "--bytes-max", type=positive, metavar="BYTES", help="the disk that the queue may take"
@@ -229,9 +243,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--when-full", choices=("refuse", "drop_oldest"), default="refuse", help="at --bytes-max"
     )
-    add_binary(parser)
     add_sync(parser)
-    parser.set_defaults(check=_check)
+    parser.set_defaults(check=check_input)
 
 
 def _dash(text: str) -> str:
@@ -240,7 +253,8 @@ def _dash(text: str) -> str:
     return text
 
 
-def _check(options: argparse.Namespace) -> None:
+def check_input(options: argparse.Namespace) -> None:
+    """Settle where rows come from."""
     if options.source is not None and options.input is not None:
         options.parser.error("either '-' or --from FILE")
     options.input = options.source or "-"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidemill.batch import HEADER_BYTES, LogBatch, SchemaVersions, unpack_header
-from tidemill.errors import Corrupt
+from tidemill.errors import Corrupt, MissingRows
 from tidemill.files import advice
 from tidemill.files.frame_table import Entries
 from tidemill.files.record import ENVELOPE_BYTES, padded
@@ -54,7 +54,7 @@ class RowReader:
             hold = self._view.holds.hold([part.segment for part in parts])
             versions = self._view.settings.versions
         if not parts:
-            raise missing(start, next_seq - 1)
+            raise self._missing(start, next_seq - 1)
         found: list[LogBatch] = []
         try:
             for part in parts:
@@ -96,14 +96,14 @@ class RowReader:
                 continue
             if low > at:
                 if at == start:
-                    raise missing(start, low - 1)
+                    raise self._missing(start, low - 1)
                 return
             entries = self._entries(segment)
             low_at = int(entries["seq_max"].searchsorted(at))
             entries = entries[low_at : low_at + rows_max]  # There is a row in each at least.
             if int(entries["seq_min"][0]) > at:
                 if at == start:
-                    raise missing(start, int(entries["seq_min"][0]) - 1)
+                    raise self._missing(start, int(entries["seq_min"][0]) - 1)
                 return
             # Up to the first gap, and within the bounds, but one frame at least.
             gaps = np.flatnonzero(entries["seq_min"][1:] != entries["seq_max"][:-1] + 1)
@@ -180,6 +180,9 @@ class RowReader:
             return unpack_header(data).time_us
         except Corrupt as damage:
             raise self._damaged(segment, entry, damage) from damage
+
+    def _missing(self, first: int, last: int) -> MissingRows:
+        return missing(first, last, f"{advice.doctor(self._view.path)} tells more")
 
     def _damaged(self, segment: Segment, entry: np.void, damage: Corrupt) -> Corrupt:
         rows = f"rows {entry['seq_min']} to {entry['seq_max']}"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tidemill.batch import LogBatch, SchemaVersions
 from tidemill.clock import Clock, SystemClock
-from tidemill.errors import Closed, Corrupt, InvalidInput, ReadOnly
+from tidemill.errors import Closed, Corrupt, InvalidInput, NotAQueue, ReadOnly
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder import CorruptionMode, FolderOptions
 from tidemill.files.follower import Follower
@@ -50,6 +50,7 @@ class FileLog(LogStore):
         sync: Literal["none", "full"] = "full",  # whether rows and pointers wait for the disk
         on_corruption: CorruptionMode = "abort",  # what a publisher does about a damaged journal
         segment_bytes: int = SEGMENT_BYTES,  # of a new log
+        create: bool = True,  # False: refuse a folder that holds no log
         read_only: bool = False,  # make nothing, and refuse to publish
         file_system: FileSystem | None = None,
         clock: Clock | None = None,
@@ -76,7 +77,7 @@ class FileLog(LogStore):
         self._writers: list[FileWriter] = []
         self._is_closed = False
         if not read_only:
-            self._make_or_evolve(fs)
+            self._make_or_evolve(fs, create=create)
         # A reader goes past damage, for what is missing shows by its numbers.
         reading = FolderOptions(
             kind=LOG, schema=schema if read_only else None, sync=sync, on_corruption="continue"
@@ -201,13 +202,15 @@ class FileLog(LogStore):
             writer.close()
         self._view.close()
 
-    def _make_or_evolve(self, fs: FileSystem) -> None:
+    def _make_or_evolve(self, fs: FileSystem, *, create: bool) -> None:
         """Make the folder if it is not there; store a schema that adds columns."""
         with storage_errors("opening", self._path):
             try:
                 found = read_settings(fs, self._path, kind=LOG)
             except (FileNotFoundError, NotADirectoryError):
                 found = None
+            if found is None and not create:
+                raise NotAQueue(f"{self._path} holds no log, and none is to be made there")
             if found is not None:
                 schema = self._options.schema
                 if schema is None or found.versions.evolve(schema) is found.versions:

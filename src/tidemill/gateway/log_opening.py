@@ -1,0 +1,74 @@
+"""Opens the log that a command names: a folder, or a URL."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tidemill as tm
+from tidemill.gateway.opening import is_queue
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.ASCII)
+
+
+def is_folder(address: str) -> bool:
+    """Whether a log is named by its folder.
+
+    >>> is_folder("orders/"), is_folder("mysql://host/db/orders"), is_folder("file:orders")
+    (True, False, True)
+    """
+    return _URL.match(address) is None or address.startswith("file:")
+
+
+def exists(address: str) -> bool:
+    """Whether there is something in the folder of a log; what a server has, only it knows."""
+    return not is_folder(address) or is_queue(address.removeprefix("file:"))
+
+
+@contextmanager
+def open_log(options: argparse.Namespace, **more: Any) -> Iterator[tm.Log]:
+    """The log that is there; only a command that sends makes one."""
+    address = options.queue
+    if not exists(address):
+        folder = Path(address.removeprefix("file:"))
+        there = f"{folder} holds no log" if folder.exists() else f"there is no folder {folder}"
+        raise tm.NotAQueue(f"{there}; `tidemill send` makes one")
+    with tm.Log(address, create=False, **more) as log:
+        yield log
+
+
+def row_or_time(text: str) -> int | datetime:
+    """The number of a row, or a time with its zone.
+
+    >>> row_or_time("17"), row_or_time("2026-11-15T12:00:00Z").isoformat()
+    (17, '2026-11-15T12:00:00+00:00')
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        return _time(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"rows are numbered from 1 on, not {text}")
+    return number
+
+
+def start(text: str) -> str | int | datetime:
+    """Where a new consumer begins."""
+    return text if text in ("earliest", "latest") else row_or_time(text)
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither the number of a row nor a time such as 2026-11-15T12:00:00Z"
+        ) from None
+    if found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone: add Z for UTC, or +01:00")
+    return found.astimezone(UTC)

@@ -1,0 +1,197 @@
+"""The commands on a log, through a real shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import tidemill as tm
+from tests.gateway.shell import Shell
+
+# Every command starts a Python of its own, several times over.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def orders(shell: Shell) -> Shell:
+    """A shell beside a log with the rows 1 to 10."""
+    with tm.Log(shell.folder / "orders") as log, log.publisher() as out:
+        out.send([b"row %d" % number for number in range(1, 11)])
+    return shell
+
+
+def test_rows_go_in_and_come_out(shell: Shell) -> None:
+    sent = shell.good("printf 'a\\nb\\n' | tidemill send orders/ - --format lines --json").json()
+    assert sent == {
+        "log": "orders/",
+        "sent": 2,
+        "first": 1,
+        "last": 2,
+        "durability": "synced",
+        "left_out": 0,
+    }
+    rows = shell.good("tidemill receive orders/ billing --json").lines()
+    assert [(row["seq"], row["value"]) for row in rows] == [(1, "a"), (2, "b")]
+    assert shell.good("tidemill receive orders/ billing").out == ""
+    assert shell.good("TIDEMILL_LOG=orders/ tidemill receive audit --format lines").out == "a\nb\n"
+
+
+def test_a_new_log_takes_its_columns_from_the_first_rows(shell: Shell) -> None:
+    shell.good("""echo '{"n": 1, "city": "Ghent"}' | tidemill send orders/ -""")
+    with tm.Log(shell.folder / "orders") as log:
+        assert log.schema.names == ["n", "city"]
+    shell.good("tidemill send more/ --from - --schema 'n: int64' < /dev/null")
+    error = shell.refused("""echo '{"n": "x"}' | tidemill send orders/ -""", 3, "invalid-input")
+    assert "n" in error["message"]
+
+
+def test_bad_input_makes_no_log(shell: Shell) -> None:
+    shell.refused("echo 'no json' | tidemill send orders/ -", 3, "invalid-input")
+    assert not (shell.folder / "orders").exists()
+
+
+def test_with_a_producer_nothing_is_sent_twice(shell: Shell) -> None:
+    (shell.folder / "rows").write_text("".join(f"{number}\n" for number in range(1_000)))
+    send = (
+        "tidemill send orders/ --from rows --format lines --producer rows --batch-rows 100 --json"
+    )
+    assert shell.good(send).json()["sent"] == 1_000
+    again = shell.good(send).json()
+    assert (again["sent"], again["left_out"]) == (0, 1_000)
+    with open(shell.folder / "rows", "a") as file:
+        file.write("more\n")
+    more = shell.good(send).json()
+    assert (more["sent"], more["left_out"]) == (1, 1_000)
+    with tm.Log(shell.folder / "orders") as log:
+        assert log.ends().next == 1_002
+
+
+def test_receive_takes_as_many_as_asked_and_acks_them(orders: Shell) -> None:
+    assert len(orders.good("tidemill receive orders/ one --rows 3 --json").lines()) == 3
+    assert len(orders.good("tidemill receive orders/ one --rows 3 --keep --json").lines()) == 3
+    done = orders.good("tidemill receive orders/ one --to out.parquet --json").json()
+    assert done == {"received": 7, "first": 4, "last": 10, "to": "out.parquet"}
+    table = pq.read_table(orders.folder / "out.parquet")
+    assert table.column("seq").to_pylist() == list(range(4, 11))
+    assert orders.good("tidemill receive orders/ one --json").lines() == []
+
+
+@pytest.mark.parametrize(
+    ("start", "count"),
+    [("earliest", 10), ("latest", 0), ("8", 3), ("2000-01-01T00:00:00Z", 10), ("2999-01-01Z", 0)],
+)
+def test_a_new_consumer_starts_where_it_is_told(orders: Shell, start: str, count: int) -> None:
+    if start == "2999-01-01Z":
+        start = "2999-01-01T00:00:00+02:00"
+    rows = orders.good(f"tidemill receive orders/ one --start {start} --json").lines()
+    assert len(rows) == count
+
+
+def test_following_goes_on_until_it_is_stopped(orders: Shell) -> None:
+    follow = subprocess.Popen(
+        ["tidemill", "receive", "orders/", "one", "--follow", "--format", "lines"],
+        cwd=orders.folder,
+        env=orders.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert follow.stdout is not None
+    assert [follow.stdout.readline() for _ in range(10)] == [f"row {n}\n" for n in range(1, 11)]
+    orders.good("echo later | tidemill send orders/ - --format lines")
+    assert follow.stdout.readline() == "later\n"
+    follow.send_signal(signal.SIGINT)
+    assert follow.wait(60) == 130
+    follow.stdout.close()
+    with tm.Log(orders.folder / "orders") as log:
+        assert log.consumers() == {"one": 11}
+
+
+def test_output_that_cannot_be_written_acks_nothing(orders: Shell) -> None:
+    done = orders.run("tidemill receive orders/ one --format lines > /dev/full")
+    assert done.status != 0
+    with tm.Log(orders.folder / "orders") as log:
+        assert log.consumers() == {"one": 0}
+
+
+def test_consumers_and_lag(orders: Shell) -> None:
+    assert orders.good("tidemill consumers orders/").out == "no consumers\n"
+    orders.good("tidemill receive orders/ one --rows 3; tidemill receive orders/ two")
+    assert orders.good("tidemill consumers orders/ --json").json() == {
+        "consumers": [
+            {"name": "one", "pointer": 3, "lag": 7},
+            {"name": "two", "pointer": 10, "lag": 0},
+        ]
+    }
+    assert orders.good("tidemill lag orders/").out == "one 7\ntwo 0\n"
+    assert orders.good("tidemill lag orders/ two --max 0 --json").json() == {"lag": {"two": 0}}
+    late = orders.run("tidemill lag orders/ --max 6")
+    assert late.status == 16
+    assert "consumer one is 7 rows behind" in late.err
+    orders.refused("tidemill lag orders/ three", 4, "not-found")
+    orders.refused("tidemill consumers orders/ --remove three --yes", 4, "not-found")
+    orders.refused("tidemill consumers orders/ --remove one", 12, "declined")
+    orders.good("tidemill consumers orders/ --remove one --yes")
+    assert [one["name"] for one in _consumers(orders)] == ["two"]
+
+
+def _consumers(shell: Shell) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = shell.good("tidemill consumers orders/ --json").json()[
+        "consumers"
+    ]
+    return found
+
+
+def test_trim_stops_at_the_slowest_consumer(orders: Shell) -> None:
+    orders.good("tidemill receive orders/ one --rows 3")
+    assert orders.good("tidemill trim orders/ --before 8 --json").json() == {
+        "first": 4,
+        "next": 11,
+        "trimmed": 3,
+    }
+    assert "--force goes further" in orders.good("tidemill trim orders/ --before 8").out
+    orders.refused("tidemill trim orders/ --before 8 --force", 12, "declined")
+    forced = orders.good("tidemill trim orders/ --before 8 --force --yes --json").json()
+    assert forced["first"] == 8
+    error = orders.refused("tidemill receive orders/ one", 3, "invalid-input")
+    assert "row 4 was trimmed" in error["message"]
+    assert orders.run("tidemill trim orders/ --before 2026-01-01").status == 2
+
+
+def test_a_publisher_elsewhere_is_named(orders: Shell) -> None:
+    with tm.Log(orders.folder / "orders") as log, log.publisher():
+        error = orders.refused("echo x | tidemill send orders/ - --format lines", 5, "locked")
+        assert str(os.getpid()) in error["message"]
+        orders.refused("tidemill trim orders/ --before 3", 5, "locked")
+        assert len(orders.good("tidemill receive orders/ one --json").lines()) == 10
+
+
+@pytest.mark.parametrize(
+    "command", ["receive nope/ one", "consumers nope/", "lag nope/", "trim nope/ --before 3"]
+)
+def test_what_is_not_there_is_not_made(shell: Shell, command: str) -> None:
+    shell.refused(f"tidemill {command}", 4, "not-found")
+    assert not (shell.folder / "nope").exists()
+
+
+def test_a_log_and_a_queue_are_told_apart(orders: Shell) -> None:
+    tm.PriorityQueue(orders.folder / "spool").close()
+    orders.refused("tidemill len orders/", 4, "not-found")
+    orders.refused("tidemill consumers spool/", 4, "not-found")
+    orders.refused("echo x | tidemill send spool/ - --format lines", 4, "not-found")
+
+
+def test_the_doctor_looks_at_a_log(orders: Shell) -> None:
+    assert "All is well" in orders.good("tidemill doctor orders/").out
+    path = Path(orders.folder / "orders" / "journal" / f"{1:016d}.segment")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"row 4")] ^= 1
+    path.write_bytes(data)
+    assert orders.run("tidemill doctor orders/").status == 9
+    done = orders.run("tidemill receive orders/ one")
+    assert done.status == 9
+    assert "rows 1 to 10 should be there and are not; `tidemill doctor" in done.err
