@@ -115,7 +115,7 @@ def _is_last_operation(store: Store, damage: Damage) -> bool:
 
 def _check_repair(store: Store, damage: Damage) -> None:
     """Repair a damaged disk: it opens, and has all that was not damaged."""
-    expected, may_return = _expected(store, damage)
+    expected, may_return = expected_left(store, damage)
     fs = damage.file_system()
     before = tm.doctor.verify(ROOT, file_system=fs)
     fs.die()
@@ -148,7 +148,7 @@ def _check_repair(store: Store, damage: Damage) -> None:
     assert tm.doctor.verify(ROOT, file_system=fs).worst is not Severity.DAMAGE
 
 
-def _expected(store: Store, damage: Damage) -> tuple[dict[str, list[tuple[int, bytes]]], bool]:
+def expected_left(store: Store, damage: Damage) -> tuple[dict[str, list[tuple[int, bytes]]], bool]:
     """(what must be left, whether consumed items may come back)."""
     for found in store.records.get(damage.path, []):
         start = split_place(found.envelope.place)[1]

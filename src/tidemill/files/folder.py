@@ -254,13 +254,13 @@ class Folder(View):
         if recovered is None:
             self._create_journal()
         else:
-            self.journal.adopt(recovered.segments, recovered.spine)
-            if any(
-                damage.place >> 32 == self.journal.active.number for damage in recovered.damages
-            ):
-                # Only the spine leads past a record of unreadable length, and it is never synced: a
-                # later crash could cost what is appended behind. A sealed segment gets a summary
-                # instead.
+            last = recovered.segments[-1].number
+            is_damaged = any(damage.place >> 32 == last for damage in recovered.damages)
+            # Only the spine leads past a record of unreadable length, and it is never synced: a
+            # crash could cost what lies behind. So it is left as it is, and the segment is sealed:
+            # it gets a summary instead.
+            self.journal.adopt(recovered.segments, recovered.spine, keeps_spine=is_damaged)
+            if is_damaged:
                 self.journal.roll()
             if recovered.torn_bytes:
                 logger.warning(

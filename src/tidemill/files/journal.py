@@ -155,8 +155,10 @@ class Journal:
             with storage_errors("writing the summary of", segment.path):
                 segment.write_summary(self.epoch)
                 segment.file.let_go()
-                self._drop(segment.spine_path)
+                # Past damage one of the two is needed, so that the spine goes when the name of the
+                # summary is sure to last. Whether the spine itself is gone does not matter.
                 self.fs.sync_folder(self.folder)
+                self._drop(segment.spine_path)
 
     def check(self) -> None:
         """Raise if an earlier failure leaves it open what is on disk."""
@@ -170,19 +172,22 @@ class Journal:
         """Start an empty journal."""
         self._start_segment(1, 0)
 
-    def adopt(self, segments: list[Segment], spine: list[SpineEntry]) -> None:
+    def adopt(
+        self, segments: list[Segment], spine: list[SpineEntry], *, keeps_spine: bool = False
+    ) -> None:
         """Take over what recovery found; the last segment is active again, and all of it is on
-        disk.
+        disk. A spine that is kept stays as it lies there, and gets no more entries.
         """
         self.segments = {segment.number: segment for segment in segments}
         active = self.active = segments[-1]
         active.file.keep_open()
         self._set_allocated(active, active.file.size())
         self.synced = self.end
-        self._open_spine(active)
-        self._unnoted += [entry[:3] for entry in spine]
+        if not keeps_spine:
+            self._open_spine(active)
+            self._unnoted += [entry[:3] for entry in spine]
+            self._write_spine()
         self._records = len(spine)
-        self._write_spine()
         self._head.publish(self.synced)
 
     def remove(self, numbers: Sequence[int]) -> None:
