@@ -40,6 +40,7 @@ def test_the_readme_works_as_typed_from_a_fresh_clone(tmp_path: Path) -> None:
     assert "nothing acknowledged is lost" in said
     assert (clone / "tidemill-demo.svg").exists()
     assert "b'put out the fire'\nb'one second later'\n" in said
+    assert said.index('"Oslo"') < said.index('"Lyon"') < said.index("All is well.")
     # Nothing that it made shows up as a change.
     status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True)
     assert status.stdout == b""
