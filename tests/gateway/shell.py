@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class Shell:
             # The same copy of the package as the tests themselves, wherever the shell stands.
             "PYTHONPATH": str(Path(tidemill.__path__[0]).resolve().parent),
             "COLUMNS": "100",
+            "TERM": "xterm",
         }
 
     def run(self, script: str, *, shell: str = "bash", stdin: bytes = b"") -> Done:
@@ -79,6 +81,28 @@ class Shell:
         done = self.run(script, **options)
         assert done.status == 0, done.err
         return done
+
+    def on_terminal(self, script: str, **variables: str) -> str:
+        """Run a script that has to succeed with a terminal for its output; returns what is seen."""
+        leader, follower = pty.openpty()
+        process = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=follower,
+            stderr=follower,
+        )
+        os.close(follower)
+        seen = b""
+        try:
+            while piece := os.read(leader, 1000):
+                seen += piece
+        except OSError:
+            pass  # What a terminal says when everybody has left it.
+        os.close(leader)
+        assert process.wait(timeout=60) == 0, seen
+        return seen.decode()
 
     def refused(self, script: str, status: int, kind: str) -> dict[str, Any]:
         """Run a script that has to fail like this; returns the error as reported in JSON."""

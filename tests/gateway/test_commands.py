@@ -173,28 +173,11 @@ def test_on_a_terminal_clear_asks(spool: Shell, answer: str, status: int, items:
 
 
 def test_a_terminal_gets_a_table_and_a_bar(spool: Shell) -> None:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        ["bash", "-c", "tidemill peek spool/ 2 && tidemill scan spool/ --to x.csv"],
-        cwd=spool.folder,
-        env=spool.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        stderr=follower,
-    )
-    os.close(follower)
-    seen = b""
-    try:
-        while piece := os.read(leader, 1000):
-            seen += piece
-    except OSError:
-        pass  # What a terminal says when everybody has left it.
-    os.close(leader)
-    assert process.wait(timeout=60) == 0
-    lines = seen.decode().splitlines()
+    seen = spool.on_terminal("tidemill peek spool/ 2 && tidemill scan spool/ --to x.csv")
+    lines = seen.splitlines()
     assert lines[0].split() == ["seq", "key", "time", "n", "city"]
     assert lines[2].split()[-1] == "c1"
-    assert "scanning" in seen.decode()
+    assert "scanning" in seen
 
 
 def test_forks_are_listed_made_and_removed(spool: Shell) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import time
@@ -113,23 +111,8 @@ def test_every_character_can_be_said_everywhere(shell: Shell) -> None:
 
 @pytest.mark.parametrize(("terminal", "draws"), [("dumb", False), ("xterm", True)])
 def test_a_terminal_that_cannot_draw_gets_no_bar(spool: Shell, terminal: str, draws: bool) -> None:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        ["bash", "-c", "tidemill scan spool/ --to x.csv"],
-        cwd=spool.folder,
-        env={**spool.environment, "TERM": terminal},
-        stderr=follower,
-    )
-    os.close(follower)
-    seen = b""
-    try:
-        while piece := os.read(leader, 1000):
-            seen += piece
-    except OSError:
-        pass  # What a terminal says when everybody has left it.
-    os.close(leader)
-    assert process.wait(timeout=60) == 0
-    assert (b"scanning" in seen, b"\x1b" in seen) == (draws, draws)
+    seen = spool.on_terminal("tidemill scan spool/ --to x.csv", TERM=terminal)
+    assert ("scanning" in seen, "\x1b" in seen) == (draws, draws)
 
 
 def test_a_demo_without_room_for_its_words_says_so(shell: Shell) -> None:
