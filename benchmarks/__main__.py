@@ -17,7 +17,9 @@ from benchmarks.workloads import (
     batches,
     command_line,
     growth,
+    log_reading,
     overlap,
+    packs,
     peers,
     shovel,
     single_items,
@@ -33,6 +35,8 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "shovel": shovel.run,
     "growth": growth.run,
     "command line": command_line.run,
+    "packs": packs.run,
+    "log reading": log_reading.run,
 }
 
 

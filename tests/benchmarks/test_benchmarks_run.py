@@ -29,7 +29,18 @@ FIELDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workload", ["batches", "single", "overlap", "shovel", "command line"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "batches",
+        "single",
+        "overlap",
+        "shovel",
+        "command line",
+        "packs",
+        "log reading",
+    ],
+)
 def test_a_quick_run_writes_one_object_for_each_line(workload: str, tmp_path: Path) -> None:
     path = tmp_path / "embedded.json"
     command = [sys.executable, "-m", "benchmarks", "--quick", "--rounds", "1"]
