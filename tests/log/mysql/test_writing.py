@@ -19,6 +19,7 @@ from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.errors import Closed, DiskFull, InvalidInput, OutcomeUnknown, TooLarge
 from tidemill.log.contract import Withdrawn
 from tidemill.log.mysql import connection as connecting
+from tidemill.log.mysql import writer as writing
 from tidemill.log.mysql.store import MySQLLog
 
 Open = Callable[..., MySQLLog]
@@ -30,6 +31,33 @@ def other(mariadb: MariaDB, database: str) -> Iterator[pymysql.cursors.Cursor]:
     with mariadb.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute("START TRANSACTION")
         yield cursor
+
+
+def test_many_lanes_at_once_share_no_connection(
+    open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads on one connection would get each other's answers; the epoch would then change,
+    since the writer takes that for a broken connection.
+    """
+    monkeypatch.setattr(writing, "_SETTINGS_S", 0.0)
+    store = open_log(parallelism=4)
+    writer = store.claim()
+    epoch = writer.epoch
+    mutex = threading.Lock()
+    sent = Sent()
+
+    def send(lane: int) -> None:
+        for _ in range(40):
+            with mutex:
+                number, rows = sent.attempt(2)
+                numbers = writer.reserve(2)
+            writer.append(lane, numbers, frames_of(rows))
+            sent.confirmed(number, numbers.first)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(send, range(4)))
+    assert writer.epoch == epoch
+    sent.check(read_all(store))
 
 
 def test_a_lock_that_takes_too_long_is_waited_for_again(

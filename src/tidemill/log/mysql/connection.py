@@ -12,12 +12,15 @@ A failed statement ends in one of three ways, and who called decides what to do 
 from __future__ import annotations
 
 import ssl
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from tidemill.errors import (
+    Bug,
     Corrupt,
     DiskFull,
     MissingExtra,
@@ -104,6 +107,7 @@ class Connection:
         self.badge = badge  # see `badges`
         self._address = address
         self._prepared: dict[str, Prepared] = {}
+        self._in_use = threading.Lock()
         self.used_s = time.monotonic()
         timeout_s = address.timeout_s
         try:
@@ -140,47 +144,47 @@ class Connection:
 
     def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
         """Run a statement, and give back its rows."""
-        try:
-            with self._driver.cursor() as cursor:
-                cursor.execute(statement, arguments)
-                rows = list(cursor.fetchall())
-        except (pymysql.err.Error, OSError) as cause:
-            raise self._ours(cause) from cause
-        self.used_s = time.monotonic()
-        return rows
+        with self._statement(), self._driver.cursor() as cursor:
+            cursor.execute(statement, arguments)
+            return list(cursor.fetchall())
 
     def execute(self, statement: str, *arguments: object) -> int:
         """Run a statement, and give back how many rows it changed."""
-        try:
-            with self._driver.cursor() as cursor:
-                changed = cursor.execute(statement, arguments)
-        except (pymysql.err.Error, OSError) as cause:
-            raise self._ours(cause) from cause
-        self.used_s = time.monotonic()
-        return changed
+        with self._statement(), self._driver.cursor() as cursor:
+            return cursor.execute(statement, arguments)
 
     def execute_prepared(self, statement: str, arguments: Sequence[Argument]) -> int:
         """Run a statement that the server keeps; its parameters are written as `?`."""
-        try:
+        with self._statement():
             prepared = self._prepared.get(statement)
             if prepared is None:
                 prepared = self._prepared[statement] = Prepared(self._driver, statement)
-            changed = prepared.execute(arguments)
+            return prepared.execute(arguments)
+
+    @contextmanager
+    def _statement(self) -> Iterator[None]:
+        """One statement and its answer. Two threads at once would get each other's answers, which
+        must not go unnoticed.
+        """
+        if not self._in_use.acquire(blocking=False):
+            raise Bug("two threads use one connection at once")
+        try:
+            yield
+            self.used_s = time.monotonic()
         except (pymysql.err.Error, OSError) as cause:
             raise self._ours(cause) from cause
-        self.used_s = time.monotonic()
-        return changed
+        finally:
+            self._in_use.release()
 
     def kill(self, thread: int) -> None:
         """End another connection of ours, and with it what it was doing."""
-        try:
-            with self._driver.cursor() as cursor:
+        with self._statement(), self._driver.cursor() as cursor:
+            try:
                 cursor.execute(KILL.format(thread=int(thread)))
-        except pymysql.err.Error as cause:
-            # It is gone already, or somebody else's; then it ends when it was idle for long.
-            if cause.args and cause.args[0] in (1094, 1095):
-                return
-            raise self._ours(cause) from cause
+            except pymysql.err.Error as cause:
+                # It is gone already, or somebody else's; then it ends when it was idle for long.
+                if cause.args[:1] not in ((1094,), (1095,)):
+                    raise
 
     def close(self) -> None:
         """Close it, without a word to the server, which may not answer; twice does no harm."""

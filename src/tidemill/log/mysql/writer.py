@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tidemill.clock import Clock
-from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
+from tidemill.errors import Bug, Closed, Corrupt, Fenced, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
@@ -316,13 +316,14 @@ class MySQLWriter(LogWriter):
                 self._drop(place)
                 raise
             done = True
+            # While this thread still has the connection.
+            self._look_at_settings(place)
         finally:
             with self._changed:
                 self._is_showing = False
                 if done and self.epoch == epoch:
                     self._books.shown(covered)
                 self._changed.notify_all()
-        self._look_at_settings(place)
 
     def _move_pointer(
         self, connection: Connection, covered: list[Numbers], marks: Sequence[Mark], epoch: int
@@ -345,8 +346,10 @@ class MySQLWriter(LogWriter):
     def _overtaken(self, connection: Connection, epoch: int) -> Exception:
         """Why a statement found another epoch: this writer's own newer one, or somebody else's."""
         rows = connection.query(self._statements.epoch)
-        newest = int(rows[0][0]) if rows else epoch
-        if rows and bytes(rows[0][1]) == self._owner:
+        if not rows:
+            return Corrupt(f"the row of the epoch is missing: {self._statements.epoch}")
+        newest = int(rows[0][0])
+        if bytes(rows[0][1]) == self._owner:
             if newest == epoch:
                 return Bug(f"the writer pointer is not where epoch {epoch} left it")
             return _Superseded()
