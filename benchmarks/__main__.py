@@ -17,6 +17,7 @@ from benchmarks.workloads import (
     batches,
     command_line,
     growth,
+    log_embedded,
     log_reading,
     overlap,
     packs,
@@ -37,6 +38,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "command line": command_line.run,
     "packs": packs.run,
     "log reading": log_reading.run,
+    "log embedded": log_embedded.run,
 }
 
 

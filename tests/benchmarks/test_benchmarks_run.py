@@ -39,6 +39,7 @@ FIELDS = {
         "command line",
         "packs",
         "log reading",
+        "log embedded",
     ],
 )
 def test_a_quick_run_writes_one_object_for_each_line(workload: str, tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ from tidemill.errors import Corrupt, TidemillError
 from tidemill.files.folder import JOURNAL_NAME
 from tidemill.log.on_files.store import FileLog
 
+# Thousands of small logs are opened.
+pytestmark = pytest.mark.slow
+
 Tally: TypeAlias = Callable[[str, int], None]
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"

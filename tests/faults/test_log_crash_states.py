@@ -115,6 +115,7 @@ def _judge_states(
             raise AssertionError(words) from problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_each_operation_survives_crashes(name: str, tally: Tally) -> None:
     judged: set[bytes] = set()
@@ -155,6 +156,15 @@ def test_the_making_of_a_log_survives_crashes(sync: Sync, tally: Tally) -> None:
         count += 1
     assert count > 50
     tally("crash states of a log", count)
+
+
+@pytest.mark.parametrize("first", ["append marked", "trim"])
+def test_a_sample_of_pairs_survives_crashes(first: str, tally: Tally) -> None:
+    judged: set[bytes] = set()
+    for second in ("roll", "kill"):
+        _judge_states((first, second), "full", 10, judged, share=0.1)
+    assert len(judged) > 5
+    tally("crash states of a log", len(judged))
 
 
 @pytest.mark.parametrize("sync", ["full", "none"])

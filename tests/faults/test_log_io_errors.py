@@ -21,6 +21,9 @@ from tests.faults.test_log_crash_states import judge
 from tests.faults.trace import Image
 from tidemill.errors import DiskFull, TidemillError
 
+# Thousands of small logs are opened.
+pytestmark = pytest.mark.slow
+
 Tally: TypeAlias = Callable[[str, int], None]
 
 STEPS: list[Callable[[DrivenLog], None]] = [

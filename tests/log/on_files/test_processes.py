@@ -81,13 +81,14 @@ def test_consumers_are_fenced_across_processes(tmp_path: Path) -> None:
         assert newer.pointer <= 100
 
 
+@pytest.mark.slow
 def test_a_publisher_killed_at_random_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     draw = random.Random(seed)
     path = tmp_path / "log"
     confirmed: dict[int, tuple[int, int]] = {}
     number = 0
-    for _ in range(1_000 if SOAK else 30):
+    for _ in range(1_000 if SOAK else 50):
         with child("publish", path, number) as process:
             assert line(process) == "ready", seed
             time.sleep(draw.random() * 0.03)  # The moment of the kill is what is random here.
@@ -112,6 +113,7 @@ def test_a_publisher_killed_at_random_loses_nothing_and_repeats_nothing(tmp_path
             assert rows[first - 1 : last] == rows_of(sent), seed
 
 
+@pytest.mark.slow
 def test_a_receiver_killed_at_random_skips_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     draw = random.Random(seed)
@@ -121,7 +123,7 @@ def test_a_receiver_killed_at_random_skips_nothing(tmp_path: Path) -> None:
         for start in range(0, len(rows), 100):
             out.send_soon(rows[start : start + 100])
     given = 0  # the last row that a receiver had, ever
-    for _ in range(1_000 if SOAK else 30):
+    for _ in range(1_000 if SOAK else 50):
         with child("receive", path) as process:
             pointer = int(line(process).split()[1])
             assert pointer <= given, seed

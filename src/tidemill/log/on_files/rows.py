@@ -20,7 +20,7 @@ from tidemill.files.record import ENVELOPE_BYTES, padded
 from tidemill.files.segment import Segment
 from tidemill.files.storage import storage_errors
 from tidemill.files.view import View
-from tidemill.log.frames import decode_frame, missing
+from tidemill.log.frames import decode_rows, missing
 from tidemill.log.refusals import trimmed
 
 _CACHED_SEGMENTS = 2
@@ -124,9 +124,9 @@ class RowReader:
             if stop < count or has_gap or rows >= rows_max:
                 return
 
-    def _decode(self, part: _Part, versions: SchemaVersions) -> Iterator[LogBatch]:
+    def _decode(self, chosen: _Part, versions: SchemaVersions) -> Iterator[LogBatch]:
         """The rows of frames; those that lie side by side are read in one go."""
-        segment, entries = part
+        segment, entries = chosen
         offsets = entries["offset"].astype(np.int64)
         ends = offsets + padded_lengths(entries)
         breaks = [0, *(np.flatnonzero(offsets[1:] != ends[:-1]) + 1).tolist(), len(entries)]
@@ -134,17 +134,19 @@ class RowReader:
             base = int(offsets[low])
             with storage_errors("reading", segment.path):
                 data = segment.file.pread_buffer(int(ends[high - 1]) - base, base)
-            for entry in entries[low:high]:
-                begin = int(entry["offset"]) - base + ENVELOPE_BYTES
-                frame = data.slice(begin, min(int(entry["length"]), max(len(data) - begin, 0)))
+            view = memoryview(data)
+            part = entries[low:high]
+            begins = (offsets[low:high] - base + ENVELOPE_BYTES).tolist()
+            lengths, checks = part["length"].tolist(), part["check"].tolist()
+            for at, begin in enumerate(begins):
+                frame = view[begin : begin + lengths[at]]
                 try:
-                    if len(frame) < HEADER_BYTES or (
-                        unpack_header(memoryview(frame)).check != entry["check"]
-                    ):
+                    header = unpack_header(frame)
+                    if header.check != checks[at]:
                         raise Corrupt("the frame is not the one that was written here")
-                    yield decode_frame(frame, versions)
+                    yield decode_rows(header, frame[HEADER_BYTES:], versions)
                 except Corrupt as damage:
-                    raise self._damaged(segment, entry, damage) from damage
+                    raise self._damaged(segment, part[at], damage) from damage
 
     def _take(self, batch: LogBatch, found: list[LogBatch], start: int) -> None:
         if batch.first_seq < start:

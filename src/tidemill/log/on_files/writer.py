@@ -24,6 +24,7 @@ class FileWriter(LogWriter):
         self._folder = folder
         self.epoch = place.next_epoch(folder)
         self._numbering = Numbering(folder.state.next_seq)
+        self._active = 0  # the segment that was active when summaries were last seen to
         self._is_closed = False
         place.newest = self
 
@@ -58,7 +59,9 @@ class FileWriter(LogWriter):
             except BaseException:
                 self._numbering.withdraw(reservation)
                 raise
-            finish_seals(folder)
+            if folder.journal.active.number != self._active:
+                self._active = folder.journal.active.number
+                finish_seals(folder)
             return "synced" if sync else "buffered"
 
     def close(self) -> None:
