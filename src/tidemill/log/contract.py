@@ -143,6 +143,7 @@ class LogWriter(ABC):
 
     epoch: int
     lanes: int = 1  # how many appends may be under way at once (the shards of a server)
+    lane_bytes_min: int = 0  # what has to wait for another lane to be worth it, beside one in use
     frame_bytes_max: int = FRAME_BODY_BYTES_MAX  # of one frame's body; sends are split below it
     frame_bytes_setting: str = ""  # what to change if one row alone is larger, for the message
     group_bytes: int = (

@@ -139,7 +139,7 @@ class SendLine:
         while True:
             with self._mutex:
                 lane, send.lane = send.lane, None
-                if lane is None and not send.is_done and self._lanes and self._pending:
+                if lane is None and not send.is_done and self._may_write():
                     lane = self._lanes.pop()
             if lane is not None:
                 self._write_group(lane)
@@ -175,7 +175,7 @@ class SendLine:
                         under_way += self._told
                     if not any(group and group[0].order <= until for group in under_way):
                         return
-                    if self._lanes and self._pending:
+                    if self._may_write():
                         lane = self._lanes.pop()
                         break
                     self._changed.wait()
@@ -339,7 +339,7 @@ class SendLine:
 
     def _hand_over(self) -> None:
         """Let somebody use a lane that is free, if anything waits. Called under the lock."""
-        if not self._pending or not self._lanes:
+        if not self._may_write():
             return
         send = self._pending[0]
         if send.wakeup is None:
@@ -347,6 +347,20 @@ class SendLine:
         elif send.lane is None:
             send.lane = self._lanes.pop()
             send.wake()
+
+    def _may_write(self) -> bool:
+        """Whether something waits, and a lane is free that it is worth. Called under the lock."""
+        if not self._pending or not self._lanes:
+            return False
+        size_min = self._writer.lane_bytes_min
+        if not size_min or len(self._lanes) == self._writer.lanes:
+            return True
+        size = 0
+        for send in self._pending:
+            size += send.size
+            if size >= size_min:
+                return True
+        return False
 
     def _call_worker(self) -> None:
         """Have a thread of ours write what waits. Called under the lock."""
@@ -360,7 +374,7 @@ class SendLine:
     def _work(self) -> None:
         while True:
             with self._mutex:
-                while not (self._pending and self._lanes):
+                while not self._may_write():
                     if self._is_closed or self._failure is not None:
                         return
                     self._changed.wait()

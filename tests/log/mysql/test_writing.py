@@ -12,6 +12,7 @@ import pymysql
 import pytest
 
 import tidemill as tm
+from tests.faults.checker import UniqueValues
 from tests.log.contract.writing import append, frames_of, read_all
 from tests.log.sent import Sent
 from tests.services.mariadb import MariaDB
@@ -162,7 +163,7 @@ def test_what_the_server_refuses_leaves_no_hole(
 def test_publishers_send_on_while_one_table_is_full(
     mariadb: MariaDB, database: str, url: str
 ) -> None:
-    sent = Sent()
+    sent = Sent(UniqueValues(length=40_000))  # so large that one table is not enough
     with tm.Log(url, parallelism=3) as log, log.publisher() as out:
         out.send([b"x"])
         mariadb.execute(
@@ -182,6 +183,29 @@ def test_publishers_send_on_while_one_table_is_full(
         mariadb.execute(f"DROP TRIGGER {database}.full")
         assert 0 < sent.confirmations < 60
         sent.check(log.read(2, rows_max=1000).rows(), first=2)
+
+
+def test_little_waits_for_the_write_under_way_and_much_is_written_beside_it(
+    mariadb: MariaDB, database: str, url: str
+) -> None:
+    """A commit costs more than small rows do; so these share one, and large ones do not wait."""
+
+    def appends(values: list[bytes]) -> list[int]:
+        with ThreadPoolExecutor(12) as threads:
+            list(threads.map(out.send, values))
+        return [
+            int(
+                str(mariadb.execute(f"SELECT COUNT(*) FROM {database}.queue_log_002_{at:04}")[0][0])
+            )
+            for at in range(2)
+        ]
+
+    with tm.Log(url, parallelism=2) as log, log.publisher() as out:
+        first, second = appends([b"small"] * 120)
+        assert first < 120
+        assert second == 0
+        first, second = appends([bytes(100_000)] * 60)
+        assert second > 0
 
 
 @pytest.mark.parametrize("rate", [None, 0, 0.0])

@@ -55,6 +55,9 @@ class _Superseded(Exception):
 class MySQLWriter(LogWriter):
     """Made by `MySQLLog.claim`, which takes the next epoch."""
 
+    # A commit costs as much as some thousand small rows, so that little is better waited for.
+    lane_bytes_min = 64 << 10
+
     def __init__(
         self,
         address: Address,
