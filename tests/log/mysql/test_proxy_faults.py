@@ -104,7 +104,7 @@ def test_a_send_is_there_once_wherever_the_connection_fails(
         if is_warm:
             _send(sent, writer)
         else:
-            writer._drop(0)
+            writer._connections.drop(0)
 
     def step() -> None:
         nonlocal number

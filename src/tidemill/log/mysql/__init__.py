@@ -17,6 +17,7 @@ consumers    their pointers and tokens
 trimming     giving up rows
 store        the log
 reading      the shards merged by number
+lane_connections  those of a writer
 writer       the right to append
 checkup      the doctor: looks, and changes nothing
 outbox       a table that an application inserts into

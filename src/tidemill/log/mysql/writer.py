@@ -28,9 +28,9 @@ from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
 from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.badges import badge_of
 from tidemill.log.mysql.connection import Busy, Connection, Lost
 from tidemill.log.mysql.durability import ServerSettings
+from tidemill.log.mysql.lane_connections import LaneConnections
 from tidemill.log.mysql.patience import Patience
 from tidemill.log.mysql.pool import Pool
 from tidemill.log.mysql.rows import PackedRow, pack_rows
@@ -83,8 +83,8 @@ class MySQLWriter(LogWriter):
         self._is_showing = False  # somebody moves the pointer
         self._active = 0
         self._failure: TidemillError | None = None
-        # Each lane's is used by the thread of its append, the pointer's by who shows. The last.
-        self._connections: list[Connection | None] = [None] * (self.lanes + 1)
+        # The last one is the pointer's.
+        self._connections = LaneConnections(address, self._owner, self.lanes + 1)
 
         self._settings_s = time.monotonic()
         self._settings = pool.run(ServerSettings.read)
@@ -155,10 +155,7 @@ class MySQLWriter(LogWriter):
             self._is_closed = True
             while self._active:
                 self._changed.wait()
-            for place, connection in enumerate(self._connections):
-                if connection is not None:
-                    connection.close()
-                    self._connections[place] = None
+            self._connections.close()
 
     def _append(
         self,
@@ -227,7 +224,7 @@ class MySQLWriter(LogWriter):
         """Row, pointer and marks in one transaction."""
         done = False
         try:
-            connection = self._connection(lane)
+            connection = self._connections.get(lane)
             try:
                 connection.execute(BEGIN)
                 for row in rows:
@@ -238,7 +235,7 @@ class MySQLWriter(LogWriter):
                 self._throttle.wrote(lane)
                 connection.execute(COMMIT)
             except BaseException:
-                self._drop(lane)
+                self._connections.drop(lane)
                 raise
             done = True
         finally:
@@ -254,7 +251,7 @@ class MySQLWriter(LogWriter):
         if not rows:
             return
         try:
-            connection = self._connection(lane)
+            connection = self._connections.get(lane)
             self._throttle.wrote(lane)
             if len(rows) > 1:
                 connection.execute(BEGIN)
@@ -263,7 +260,7 @@ class MySQLWriter(LogWriter):
             if len(rows) > 1:
                 connection.execute(COMMIT)
         except BaseException:
-            self._drop(lane)
+            self._connections.drop(lane)
             raise
 
     def _insert(
@@ -309,14 +306,14 @@ class MySQLWriter(LogWriter):
         done = False
         try:
             try:
-                connection = self._connection(place)
+                connection = self._connections.get(place)
                 if marks:
                     connection.execute(BEGIN)
                 self._move_pointer(connection, covered, marks, epoch)
                 if marks:
                     connection.execute(COMMIT)
             except BaseException:
-                self._drop(place)
+                self._connections.drop(place)
                 raise
             done = True
             # While this thread still has the connection.
@@ -423,31 +420,13 @@ class MySQLWriter(LogWriter):
         if also_closed and self._is_closed:
             raise Closed("the publisher was closed; open a new one")
 
-    def _connection(self, place: int) -> Connection:
-        """The connection of a lane, or the pointer's, which the calling thread owns now."""
-        connection = self._connections[place]
-        if connection is not None and connection.is_stale:
-            self._drop(place)
-            connection = None
-        if connection is None:
-            connection = Connection(self._address, badge_of(self._owner, place))
-            self._connections[place] = connection
-        return connection
-
-    def _drop(self, place: int) -> None:
-        connection, self._connections[place] = self._connections[place], None
-        if connection is not None:
-            connection.close()
-
     def _look_at_settings(self, place: int) -> None:
         """See now and then whether commits are still as durable as they were."""
         now_s = time.monotonic()
         if now_s - self._settings_s < _SETTINGS_S:
             return
         self._settings_s = now_s
-        connection = self._connections[place]
-        if connection is not None:
-            try:
-                self._settings = ServerSettings.read(connection)
-            except (Lost, Busy):
-                self._drop(place)  # Nothing was under way; the next append opens another.
+        try:
+            self._settings = ServerSettings.read(self._connections.get(place))
+        except (Lost, Busy):
+            self._connections.drop(place)  # Nothing was under way; the next append opens another.

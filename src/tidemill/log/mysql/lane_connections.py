@@ -1,0 +1,41 @@
+"""The connections of a writer: one for each lane, and one that moves the pointer.
+
+Each is used by one thread at a time: a lane's by the thread of its append, the pointer's by whoever
+moves it.
+"""
+
+from __future__ import annotations
+
+from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.badges import badge_of
+from tidemill.log.mysql.connection import Connection
+
+
+class LaneConnections:
+    """Opens connections when they are first used, and again when they are dropped or stale."""
+
+    def __init__(self, address: Address, owner: bytes, places: int) -> None:
+        self._address = address
+        self._owner = owner
+        self._connections: list[Connection | None] = [None] * places
+
+    def get(self, place: int) -> Connection:
+        """The connection of a place, which the calling thread owns now."""
+        connection = self._connections[place]
+        if connection is not None and connection.is_stale:
+            self.drop(place)
+            connection = None
+        if connection is None:
+            connection = Connection(self._address, badge_of(self._owner, place))
+            self._connections[place] = connection
+        return connection
+
+    def drop(self, place: int) -> None:
+        """Close the connection of a place, and with it what it was doing."""
+        connection, self._connections[place] = self._connections[place], None
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        for place in range(len(self._connections)):
+            self.drop(place)
