@@ -57,6 +57,7 @@ docs: $(VENV)/.docs ## Build the site of the documentation; a broken link is an 
 
 .PHONY: bench
 bench: $(VENV)/.bench services ## Measure against the raw disk and against peers; writes benchmarks/results/
+	@sh tests/services/install.sh redis-server
 	$(BIN)/python -m benchmarks
 
 .PHONY: soak

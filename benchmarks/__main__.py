@@ -19,6 +19,7 @@ from benchmarks.workloads import (
     growth,
     log_embedded,
     log_reading,
+    networked,
     overlap,
     packs,
     peers,
@@ -37,6 +38,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "growth": growth.run,
     "command line": command_line.run,
     "packs": packs.run,
+    "networked": networked.run,
     "log reading": log_reading.run,
     "log embedded": log_embedded.run,
 }

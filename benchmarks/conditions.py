@@ -37,7 +37,7 @@ def conditions(folder: Path, *, rounds: int, quick: bool) -> dict[str, str]:
         "disk sync": f"{sync_cost_us(folder):.0f} µs for 4 KiB of pwrite + fdatasync, preallocated",
         "rounds": f"{rounds}, interleaved; medians",
     }
-    for name in ("persist-queue", "diskcache", "litequeue", "PyMySQL"):
+    for name in ("persist-queue", "diskcache", "litequeue", "PyMySQL", "redis", "nats-py"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -2,13 +2,14 @@
 # Installs the servers that the tests and benchmarks start, each only if it is missing, with the
 # package manager of the system. They are started by the tests alone, on ports of their own.
 #
-#     sh tests/services/install.sh mariadbd …
+#     sh tests/services/install.sh mariadbd redis-server
 set -eu
 PATH="$PATH:/usr/sbin:/usr/local/sbin"
 
 package() {
   case "$1" in
     mariadbd) [ "$2" = brew ] && echo mariadb || echo mariadb-server ;;
+    redis-server) [ "$2" = apt-get ] && echo redis-server || echo redis ;;
     *) echo "Nothing is known of a server named $1." >&2; exit 2 ;;
   esac
 }

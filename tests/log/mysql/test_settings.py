@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.log.contract.writing import frames_of
-from tests.services.mariadb import MariaDB
+from tests.services.mariadb import MariaDB, skip_or_fail
 from tidemill.log.mysql import writer as writing
 from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.store import MySQLLog
@@ -59,6 +60,20 @@ def test_a_setting_that_changes_while_one_writes_is_noticed(
         mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
     assert found[0] == "synced"
     assert found[-1] == "buffered"
+
+
+@pytest.mark.slow
+def test_a_binary_log_that_is_not_synced_is_told_of(tmp_path: Path) -> None:
+    """As MariaDB has it by default."""
+    if (reason := MariaDB.missing()) is not None:
+        skip_or_fail(reason)
+    with MariaDB(tmp_path, "--log-bin") as server:
+        server.execute("CREATE DATABASE shop")
+        with MySQLLog(server.url("shop", "log"), parallelism=2) as store:
+            assert _durability(store) == "buffered"
+            assert "sync_binlog = 0" in store.settings().problems[0]
+            server.execute("SET GLOBAL sync_binlog = 1")
+            assert _durability(store) == "synced"
 
 
 @pytest.mark.parametrize(
