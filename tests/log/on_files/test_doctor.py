@@ -48,12 +48,30 @@ def test_damage_is_told_with_its_place(path: Path) -> None:
     segment.write_bytes(data)
     report = tm.doctor.verify(path)
     assert report.worst is tm.doctor.Severity.DAMAGE
-    (found,) = [one for one in report.findings if one.severity is tm.doctor.Severity.DAMAGE]
+    (found,) = [one for one in report.findings if one.code == "record"]
     assert found.path == segment
+    assert "backup" in found.advice
     assert found.offset is not None
     assert found.offset <= at
     with pytest.raises(tm.InvalidInput, match="dense numbers"):
         tm.doctor.repair(path, set_aside=True)
+
+
+def test_rows_that_are_missing_are_told_even_if_a_publisher_went_on(path: Path) -> None:
+    segment = sorted((path / "journal").glob("*.segment"))[-1]
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"59" + bytes(800))] ^= 1
+    segment.write_bytes(data)
+    with tm.Log(path, on_corruption="continue") as log, log.publisher() as out:
+        assert out.send(b"in spite of it").first == 61
+        assert log.read(61).rows() == [b"in spite of it"]
+        with pytest.raises(tm.MissingRows, match="row 60"):
+            log.read(60)
+    report = tm.doctor.verify(path)
+    assert report.worst is tm.doctor.Severity.DAMAGE
+    (found,) = [one for one in report.findings if one.code == "rows"]
+    assert "rows 60 to 60 are missing" in found.what
+    assert found.items == 1
 
 
 def test_a_repair_makes_summaries_again(path: Path) -> None:

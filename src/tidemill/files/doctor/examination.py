@@ -119,6 +119,8 @@ class Examination:
             self._tell_of_vanished(vanished, bucket)
         self._tell_of_complaints(look)
         self._tell_of_derived(survey, look, segments)
+        if self.is_log and state is not None and not vanished:
+            self._look_for_gaps(state, segments)
         if census is not None and state is not None:
             self._count(census, state, is_moving=bool(vanished))
         if state is not None:
@@ -215,15 +217,18 @@ class Examination:
                     "the queue was being made when a process died; opening it makes it anew",
                 )
 
+    @property
+    def _advice(self) -> str:
+        """What to do about records that are lost; those of a log are never set aside."""
+        return advice.RESTORE if self.is_log else advice.set_aside(self._path)
+
     def _tell_of_complaints(self, look: Look) -> None:
         told = {damage.place for damage in self.damages}
         for place, reason in sorted(look.complaints.items()):
             if place not in told:
                 number, offset = split_place(place)
                 path = segment_path(self._journal, number)
-                self._findings.damage(
-                    "record", path, reason, advice.set_aside(self._path), offset=offset
-                )
+                self._findings.damage("record", path, reason, self._advice, offset=offset)
 
     def _tell_of_vanished(self, numbers: list[int], bucket: BucketFunction | None) -> None:
         again = take_look(
@@ -233,9 +238,7 @@ class Examination:
         again.close()
         for number in sorted(missing.intersection(numbers)):
             path = segment_path(self._journal, number)
-            self._findings.damage(
-                "record", path, "the segment is missing", advice.set_aside(self._path)
-            )
+            self._findings.damage("record", path, "the segment is missing", self._advice)
         given_back = len(set(numbers) - missing)
         if given_back:
             self._findings.note(
@@ -343,6 +346,29 @@ class Examination:
                     f"{left[id]:,}",
                     advice.REPORT_BUG,
                 )
+
+    def _look_for_gaps(self, state: State, segments: dict[int, Segment]) -> None:
+        """The rows of a log follow each other without a gap, from the first to the last."""
+        expected = state.log.first
+        gaps: list[str] = []
+        missing = 0
+        for number in sorted(segments):
+            entries = segments[number].entries
+            for low, high in zip(
+                entries["seq_min"].tolist(), entries["seq_max"].tolist(), strict=True
+            ):
+                if low > expected:
+                    missing += low - expected
+                    gaps.append(f"{expected} to {low - 1}")
+                expected = max(expected, high + 1)
+        if expected < state.next_seq:
+            missing += state.next_seq - expected
+            gaps.append(f"{expected} to {state.next_seq - 1}")
+        if missing:
+            shown = ", ".join(gaps[:5]) + (" …" if len(gaps) > 5 else "")
+            self._findings.damage(
+                "rows", self._journal, f"rows {shown} are missing", advice.RESTORE, items=missing
+            )
 
     def _report(self, survey: Survey, state: State | None, segments: list[int]) -> Report:
         ends = [] if state is None or self.is_log else state.forks.values()

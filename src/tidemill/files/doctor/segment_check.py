@@ -337,7 +337,7 @@ class SegmentCheck:
             "record",
             self._segment.path,
             what,
-            advice.set_aside(self._folder),
+            advice.RESTORE if self._known.is_log else advice.set_aside(self._folder),
             offset=offset,
             items=damage.rows,
         )
@@ -349,7 +349,8 @@ class SegmentCheck:
             "record-spare",
             self._segment.path,
             f"{damage.reason}; {why}",
-            advice.rewrite(self._folder),
+            # The rows of a log that are missing are told of by their numbers.
+            "" if self._known.is_log else advice.rewrite(self._folder),
             offset=offset,
         )
 
