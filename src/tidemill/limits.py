@@ -41,6 +41,7 @@ FILES_OPEN_MAX = 16  # sealed segments whose files stay open between reads
 MERGE_BYTES_MAX = 112 * MIB  # loaded frames of one open bucket; more is sorted outside memory
 WINDOW_ROWS = 64 * KIB  # rows merged ahead of the pops that will take them
 CARRY_ROWS_MAX = 4 * KIB  # rows of a frame that a carry writes
+CARRY_MERGE_BYTES_MAX = 32 * MIB  # loaded frames of a bucket that is rewritten
 CARRY_BYTES = 2 * MIB  # ... and about how many bytes
 SHOVEL_BYTES = 8 * MIB  # moved from queue to queue in one operation
 TINY_FRAME_BYTES = 16 * KIB  # a segment whose frames are smaller on average is rewritten

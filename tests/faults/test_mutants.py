@@ -25,7 +25,7 @@ from tests.faults.driven_queue import DrivenQueue, Judge, contents, open_queue
 from tests.faults.memory_fs import MemoryFileSystem
 from tidemill.batch import frame
 from tidemill.errors import Corrupt, TidemillError
-from tidemill.files import carry, maintenance, record, recovery, run, scan, summary
+from tidemill.files import maintenance, record, recovery, run, scan, summary, survivors
 from tidemill.files.committer import Committer
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.cut import Cuts
@@ -42,7 +42,7 @@ Patch: TypeAlias = pytest.MonkeyPatch
 
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(carry, "CARRY_ROWS_MAX", 3)
+    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
     monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
 
 

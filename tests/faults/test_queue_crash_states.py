@@ -25,7 +25,7 @@ from tests.faults.driven_queue import DrivenQueue, Judge, contents, open_queue
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import carry, maintenance
+from tidemill.files import maintenance, survivors
 from tidemill.files.folder import SyncMode
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
@@ -85,7 +85,7 @@ SEEDS = range(3)
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of frames is many, and is rewritten as frames of a few items."""
-    monkeypatch.setattr(carry, "CARRY_ROWS_MAX", 3)
+    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
     monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
 
 

@@ -18,7 +18,7 @@ from tests.faults.driven_queue import ROOT, DrivenQueue, contents, digest, open_
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import carry, maintenance
+from tidemill.files import maintenance, survivors
 from tidemill.files.folder import SyncMode
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
@@ -43,7 +43,7 @@ OURS = ("look", "look and die", "consume")
 
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "CARRY_ROWS_MAX", 3)
+    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
     monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
 
 

@@ -20,7 +20,7 @@ from tests.faults.driven_queue import digest
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import carry, maintenance
+from tidemill.files import maintenance, survivors
 from tidemill.files.priority_queue import PriorityQueue
 
 Tally: TypeAlias = Callable[[str, int], None]
@@ -42,7 +42,7 @@ MODES = [
 
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "CARRY_ROWS_MAX", 3)
+    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
     monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
 
 

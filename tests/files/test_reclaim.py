@@ -281,7 +281,7 @@ def test_what_was_merged_is_not_rewritten_with_tiny_frames(
             queue.push([(key, bytes(400))])
         before = folder.journal.active
         folder.journal.finish_seals()
-        carry(folder, first)
+        carry(folder, first, apart=True)
         apart = folder.journal.active
         queue.push([(32, b"")])
         assert apart is not before
@@ -296,14 +296,17 @@ def facts(
     return SegmentFacts(number, bytes_, frames, 1, items, alive)
 
 
-def chosen(*segments: SegmentFacts, total: int = 0, live: int = 0, cuts: bool = False) -> list[int]:
-    return choose_rewrites(
+def chosen(
+    *segments: SegmentFacts, total: int = 0, live: int = 0, cuts: bool = False
+) -> list[list[int]]:
+    rewrites = choose_rewrites(
         list(segments),
         total_bytes=total,
         live_bytes=live,
         segment_bytes=64 * 1024,
         too_many_cuts=cuts,
     )
+    return [rewrite.segments for rewrite in rewrites]
 
 
 def test_nothing_is_rewritten_without_need() -> None:
@@ -312,13 +315,24 @@ def test_nothing_is_rewritten_without_need() -> None:
 
 
 def test_the_emptiest_segment_is_rewritten_when_garbage_outweighs_the_living() -> None:
-    assert chosen(facts(1, alive=90), facts(2, alive=10), total=10**6, live=10**5) == [2]
+    assert chosen(facts(1, alive=90), facts(2, alive=10), total=10**6, live=10**5) == [[2]]
 
 
-def test_segments_of_tiny_frames_are_rewritten_a_few_at_a_time() -> None:
-    tiny = [facts(number, frames=1_000) for number in range(1, 6)]
-    assert chosen(*tiny) == [1, 2]
+def test_segments_of_tiny_frames_are_rewritten_together_as_far_as_they_make_one() -> None:
+    full = [facts(number, frames=1_000) for number in range(1, 6)]
+    assert chosen(*full) == [[1]]
+    third = [facts(number, frames=1_000, bytes_=20_000) for number in range(1, 6)]
+    assert chosen(*third) == [[1, 2, 3]]
+
+
+def test_small_segments_of_about_one_size_are_made_one() -> None:
+    halves = [facts(number, bytes_=30_000) for number in (1, 3)]
+    assert chosen(facts(2), *halves) == [[1, 3]]
+    assert chosen(halves[0], facts(4, bytes_=10_000)) == []
+    eighths = [facts(number, bytes_=1_000 * number + 100) for number in range(1, 9)]
+    assert chosen(*eighths[:7]) == []
+    assert chosen(*eighths) == [[1, 2, 3, 4, 5, 6, 7, 8]]
 
 
 def test_the_oldest_segment_is_rewritten_when_there_are_too_many_cuts() -> None:
-    assert chosen(facts(3), facts(4), cuts=True) == [3]
+    assert chosen(facts(3), facts(4), cuts=True) == [[3]]

@@ -101,6 +101,9 @@ class FrameList:
     def part(self, start: int, stop: int) -> FrameList:
         return FrameList(self.rows[start:stop], self.segments[start:stop])
 
+    def at(self, indexes: list[int]) -> FrameList:
+        return FrameList(self.rows[indexes], self.segments[indexes])
+
     def where(self, mask: NDArray[np.bool_]) -> FrameList:
         return FrameList(self.rows[mask], self.segments[mask])
 

@@ -139,7 +139,7 @@ def _detach(folder: Folder, cursor: Cursor) -> Lot:
             state = folder.state
             live, arrived, cuts = cursor.fork.live, state.arrived, cursor.fork.cuts.copy()
             gone = journal.retired | {journal.active.number}
-            numbers = [number for number in journal.segments if number not in gone]
+            numbers = [number for number in list(journal.segments) if number not in gone]
     journal.finish_seals()
     with folder.guard:
         segments = [
@@ -309,7 +309,7 @@ def _apply(folder: Folder, adopted: list[Segment], after: State) -> list[int]:
     """Let state, index and cursors know; returns the segments that went."""
     journal, state = folder.journal, folder.state
     with folder.guard:
-        before = [number for number in journal.segments if number < adopted[0].number]
+        before = [number for number in list(journal.segments) if number < adopted[0].number]
         active = journal.segments.pop(journal.active.number)
         for segment in (*adopted, active):
             journal.segments[segment.number] = segment

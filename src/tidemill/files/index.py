@@ -73,7 +73,10 @@ class Index:
         return self._list([(n, self._segments[n].entries_of(bucket)) for n in numbers])
 
     def frames_of_segment(self, number: int) -> FrameList:
-        return self._list([(number, self._segments[number].entries)])
+        return self.frames_of_segments([number])
+
+    def frames_of_segments(self, numbers: list[int]) -> FrameList:
+        return self._list([(number, self._segments[number].entries) for number in numbers])
 
     def bounds(self, number: int) -> tuple[int, int, int]:
         """(least key, greatest key, least seq) of a segment; a cut beyond any says nothing."""

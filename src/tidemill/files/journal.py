@@ -267,7 +267,8 @@ class Journal:
 
     def _start_segment(self, number: int, needed: int, state: StateBytes | None = None) -> Segment:
         previous_end = self.active.end if self.segments else 0
-        standing = [other for other in self.segments if other not in self.retired]
+        # A list, because upkeep removes segments meanwhile.
+        standing = [other for other in list(self.segments) if other not in self.retired]
         if state is None:
             state = self._describe_state(standing, previous_end)
         half = padded(ENVELOPE_BYTES + len(state))

@@ -3,6 +3,7 @@
 When it is due, one round removes dead segments, then rewrites others, as long as that pays:
 
     tiny      many small frames, which cost memory and time to read one by one
+    small     several segments of about one size, which are better one
     garbage   the journal is more than twice what is alive, plus three segments
     cuts      a fork has too many cuts, which only apply to old frames
 
@@ -29,6 +30,7 @@ from tidemill.limits import CUTS_PER_FORK_MAX, TINY_FRAME_BYTES, TINY_FRAMES_MIN
 logger = logging.getLogger(__name__)
 
 _REWRITES_PER_ROUND = 2
+_SMALL_MAX = 8  # small segments that are made one at a time
 _CUT_BYTES = 128  # about what one cut takes in the state that opens a segment
 
 
@@ -51,6 +53,13 @@ class SegmentFacts(NamedTuple):
         )
 
 
+class Rewrite(NamedTuple):
+    """Sealed segments to be rewritten together."""
+
+    segments: list[int]
+    apart: bool  # whether what is left of them is to have a segment of its own
+
+
 def choose_rewrites(
     segments: list[SegmentFacts],
     *,
@@ -58,17 +67,46 @@ def choose_rewrites(
     live_bytes: int,
     segment_bytes: int,
     too_many_cuts: bool,
-) -> list[int]:
-    """The sealed segments to rewrite now, by number."""
-    tiny = [facts.number for facts in segments if facts.is_tiny]
-    chosen = tiny[:_REWRITES_PER_ROUND]
-    rest = [facts for facts in segments if facts.number not in chosen]
+) -> list[Rewrite]:
+    """What to rewrite now."""
+    chosen = [
+        Rewrite([facts.number for facts in group], apart=True)
+        for group in (_tiny(segments, segment_bytes), _small(segments, segment_bytes))
+        if group
+    ]
+    taken = {number for rewrite in chosen for number in rewrite.segments}
+    rest = [facts for facts in segments if facts.number not in taken]
     if rest and too_many_cuts:
-        chosen.append(rest.pop(0).number)
+        chosen.append(Rewrite([rest.pop(0).number], apart=False))
     if rest and total_bytes > 2 * live_bytes + 3 * segment_bytes:
         emptiest = min(rest, key=lambda one: (round(one.alive / one.items, 1), one.number))
-        chosen.append(emptiest.number)
+        chosen.append(Rewrite([emptiest.number], apart=False))
     return chosen[:_REWRITES_PER_ROUND]
+
+
+def _tiny(segments: list[SegmentFacts], segment_bytes: int) -> list[SegmentFacts]:
+    """The oldest segments of tiny frames, as many as make one."""
+    group: list[SegmentFacts] = []
+    for facts in segments:
+        if facts.is_tiny:
+            group.append(facts)
+            if sum(one.data_bytes for one in group) > segment_bytes:
+                return group[:-1] or group
+    return group
+
+
+def _small(segments: list[SegmentFacts], segment_bytes: int) -> list[SegmentFacts]:
+    """Small segments of about one size, as many as make a larger one: so a row is rewritten once
+    for each size that it passes through, and there are few segments.
+    """
+    limit, count = segment_bytes // 2, 2
+    while limit:
+        least = limit // 2 if count < _SMALL_MAX else limit // _SMALL_MAX
+        group = [one for one in segments if least < one.data_bytes <= limit and not one.is_tiny]
+        if len(group) >= count:
+            return group[:count]
+        limit, count = least, min(2 * count, _SMALL_MAX)
+    return []
 
 
 class Maintenance:
@@ -131,25 +169,26 @@ class Maintenance:
             chosen = self._choose(facts)
             while chosen and not self._is_stopped:
                 before = self._used_bytes()
-                for number in chosen:
-                    self._carry(number)
+                for rewrite in chosen:
+                    self._carry(rewrite)
                 facts = self._retire_dead()
+                folder.journal.finish_seals()
                 # On as long as it pays: what is alive is an estimate, and cuts go with time alone.
-                # Tiny frames always pay, and do not come back.
+                # What is tiny or small grows, and that comes to an end.
+                grows = any(rewrite.apart for rewrite in chosen)
                 saved = before - self._used_bytes()
-                is_tiny = any(one.is_tiny for one in facts)
-                pays = is_tiny or saved > folder.journal.segment_bytes // 8
+                pays = grows or saved > folder.journal.segment_bytes // 8
                 chosen = self._choose(facts, cuts_matter=False) if pays else []
             try_sweep_readers(folder.fs, folder.path)
             self._rows_per_round = self._rows_until_due = _rows_per_round(facts)
 
-    def _carry(self, number: int) -> None:
+    def _carry(self, rewrite: Rewrite) -> None:
         try:
-            carry(self._folder, number)
+            carry(self._folder, *rewrite.segments, apart=rewrite.apart)
         except Corrupt as damage:
-            # A pop will meet the damage and deal with it; until then the segment stays.
-            logger.error("segment %d cannot be rewritten: %s", number, damage)
-            self._stuck.add(number)
+            # A pop will meet the damage and deal with it; until then the segments stay.
+            logger.error("segments %s cannot be rewritten: %s", rewrite.segments, damage)
+            self._stuck.update(rewrite.segments)
 
     def _used_bytes(self) -> int:
         return sum(segment.end for segment in list(self._folder.journal.segments.values()))
@@ -251,7 +290,7 @@ class Maintenance:
         with storage_errors("reading the consumers of", self._folder.path):
             return least_pointer(self._folder.fs, self._folder.path)
 
-    def _choose(self, facts: list[SegmentFacts], *, cuts_matter: bool = True) -> list[int]:
+    def _choose(self, facts: list[SegmentFacts], *, cuts_matter: bool = True) -> list[Rewrite]:
         folder = self._folder
         acked = self._acked()
         with folder.guard:

@@ -167,13 +167,8 @@ class Run:
     def filtered(self, mask: NDArray[np.bool_]) -> Run:
         """The rows where the mask is true, with seqs and times of their own."""
         kept = int64_array(np.flatnonzero(mask))
-        body = self.carried.take(kept)
+        body = self.batch(0, self.rows).carried().take(kept)
         return Run(body, None, None, seq_max=self.seq_max)
-
-    @property
-    def carried(self) -> pa.RecordBatch:
-        """All rows, with columns of their own for seqs and times."""
-        return self.body if self.first_seq is None else self.batch(0, self.rows).carried()
 
     def batch(self, start: int, stop: int) -> Batch:
         """Rows [start, stop) as the user gets them."""
@@ -185,13 +180,6 @@ class Run:
     @property
     def nbytes(self) -> int:
         return int(self.body.get_total_buffer_size())
-
-
-def joined(runs: list[Run]) -> Run:
-    """All rows of some runs as one."""
-    if len(runs) == 1:
-        return runs[0]
-    return merged([(run, 0, run.rows) for run in runs])[0]
 
 
 def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:

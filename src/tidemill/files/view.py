@@ -88,7 +88,8 @@ class View:
 
     def drop_moot_cuts(self) -> None:
         """Forget the cuts that cover no row of any frame there is. Called under the guard."""
-        bounds = {number: self.index.bounds(number) for number in self.segments}
+        # A list, because a push may begin a segment meanwhile.
+        bounds = {number: self.index.bounds(number) for number in list(self.segments)}
         for fork in self.state.forks.values():
             needed = [
                 any(

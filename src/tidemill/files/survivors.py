@@ -1,0 +1,186 @@
+"""What forks and consumers still need of some segments, as frames to be written again.
+
+Frames that were consumed alike are merged with each other, bucket by bucket, in little memory; what
+is left of them is cut into frames of some thousand rows. Each row goes to the audience that has yet
+to consume it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidemill.batch import Batch, encode_body, int64_array, int64_values
+from tidemill.files.cursor import Cursor
+from tidemill.files.cut import Cut, Cuts
+from tidemill.files.draft import PreparedFrame
+from tidemill.files.folder import Folder
+from tidemill.files.frame_table import Entry, FrameList, buckets_of
+from tidemill.files.merge import Merge
+from tidemill.files.run import Numbers, Run
+from tidemill.files.shelf import Shelf
+from tidemill.files.state import EVERYONE
+from tidemill.limits import CARRY_BYTES, CARRY_MERGE_BYTES_MAX, CARRY_ROWS_MAX, INT64_MAX
+
+# For each fork the cuts that touch a frame, or None if the frame is not meant for it.
+Consumed: TypeAlias = tuple[tuple[Cut, ...] | None, ...]
+Mask: TypeAlias = NDArray[np.bool_]
+
+_FRAMES_PER_TURN = 16
+
+
+class Survivors:
+    """Collects them, as things stood at one moment."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        cursors: list[Cursor],
+        cuts: list[Cuts],
+        acked: int = INT64_MAX,  # consumers need what has a greater seq
+    ) -> None:
+        self._folder = folder
+        self._acked = acked
+        self._cursors = cursors
+        self._cuts = cuts  # of each, as they were at that moment
+        self._shelf = Shelf()
+        self.audiences: dict[int, frozenset[int]] = {}  # those that are new
+
+    def of(self, segments: list[int]) -> list[PreparedFrame]:
+        """The frames to write, bucket by bucket so that memory holds the rows of one at a time."""
+        with self._folder.guard:
+            frames = self._folder.index.frames_of_segments(segments)
+        needed = frames.rows["seq_max"] > self._acked
+        places = frames.places
+        for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
+            live = cursor.live_frames(frames, cuts).places
+            needed |= np.isin(places, live, assume_unique=True)
+        frames = frames.where(needed)
+        prepared: list[PreparedFrame] = []
+        for bucket in buckets_of(frames.rows):
+            here = frames.where(frames.rows["bucket"] == bucket)
+            alike: dict[Consumed, list[int]] = {}
+            for index, entry in enumerate(here):
+                alike.setdefault(self._consumed(entry), []).append(index)
+            for consumed, indexes in alike.items():
+                prepared += self._rewritten(bucket, here.at(indexes), consumed)
+            pa.default_memory_pool().release_unused()
+        return prepared
+
+    def masks(self, entry: Entry) -> list[Mask]:
+        """For each fork, which rows of a frame it has yet to consume."""
+        run = self._folder.reader.read(entry)
+        return _live(run.keys, run.seqs, self._consumed(entry))
+
+    def _consumed(self, entry: Entry) -> Consumed:
+        """What forks have consumed of a frame, as far as that can be told without reading it."""
+        state = self._folder.state
+        return tuple(
+            [
+                tuple(cuts.touching(entry.place, entry.keys, entry.seqs))
+                if state.sees(cursor.fork, entry.place, entry.audience)
+                else None
+                for cursor, cuts in zip(self._cursors, self._cuts, strict=True)
+            ]
+        )
+
+    def _rewritten(self, bucket: int, frames: FrameList, consumed: Consumed) -> list[PreparedFrame]:
+        """What is left of frames that were consumed alike, in order."""
+        merge = Merge(frames, self._load, bytes_max=CARRY_MERGE_BYTES_MAX)
+        prepared: list[PreparedFrame] = []
+        gathered: dict[int, list[pa.RecordBatch]] = {}  # by audience
+        while (choice := merge.choose_piece(CARRY_ROWS_MAX)) is not None:
+            merge.advance(choice)
+            for audience, rows in self._by_audience(choice.batch, consumed):
+                waiting = gathered.setdefault(audience, [])
+                if sum(one.num_rows for one in waiting) + rows.num_rows > CARRY_ROWS_MAX:
+                    prepared += self._encode(bucket, audience, waiting)
+                    waiting.clear()
+                waiting.append(rows)
+        for audience, waiting in gathered.items():
+            prepared += self._encode(bucket, audience, waiting)
+        return prepared
+
+    def _load(self, entries: list[Entry]) -> list[Run]:
+        runs = []
+        for position, entry in enumerate(entries):
+            if position % _FRAMES_PER_TURN == 0:
+                # Lets threads in that wait for the interpreter: this is the one that has time.
+                time.sleep(0)
+            runs.append(self._folder.reader.read(entry))
+        return runs
+
+    def _by_audience(self, batch: Batch, consumed: Consumed) -> list[tuple[int, pa.RecordBatch]]:
+        """Rows by who needs them, without the rows that nobody does. What only consumers need has
+        an audience of no fork.
+        """
+        rows = batch.carried()
+        seqs = int64_values(rows.column(1))
+        masks = _live(int64_values(rows.column(0)), seqs, consumed)
+        everyone = np.logical_and.reduce(masks)
+        if everyone.all():
+            return [(EVERYONE, rows)]
+        found = [(EVERYONE, everyone)] if everyone.any() else []
+        some = (np.logical_or.reduce(masks) | (seqs > self._acked)) & ~everyone
+        while some.any():
+            row = int(some.argmax())
+            members = [bool(mask[row]) for mask in masks]
+            same = some.copy()
+            for mask, is_member in zip(masks, members, strict=True):
+                same &= mask if is_member else ~mask
+            forks = frozenset(
+                cursor.fork.id
+                for cursor, is_member in zip(self._cursors, members, strict=True)
+                if is_member
+            )
+            found.append((self._audience(forks), same))
+            some &= ~same
+        return [(id, rows.take(int64_array(np.flatnonzero(mask)))) for id, mask in found]
+
+    def _audience(self, forks: frozenset[int]) -> int:
+        known = {**self._folder.state.audiences, **self.audiences}
+        for id, members in known.items():
+            if members == forks:
+                return id
+        id = max([self._folder.state.next_audience - 1, *self.audiences]) + 1
+        self.audiences[id] = forks
+        return id
+
+    def _encode(
+        self, bucket: int, audience: int, rows: list[pa.RecordBatch]
+    ) -> list[PreparedFrame]:
+        body = pa.concat_batches(rows)
+        keys, seqs = int64_values(body.column(0)), int64_values(body.column(1))
+        mark = self._folder.settings.versions.newest_fingerprint
+        row_bytes = body.nbytes // len(keys) + 1
+        step = max(min(CARRY_ROWS_MAX, CARRY_BYTES // row_bytes), 1)
+        prepared = []
+        for start in range(0, len(keys), step):
+            stop = min(start + step, len(keys))
+            prepared.append(
+                PreparedFrame(
+                    bucket,
+                    self._shelf.keep(encode_body(body.slice(start, stop - start))),
+                    int(keys[start]),
+                    int(keys[stop - 1]),
+                    mark,
+                    seqs=(int(seqs[start:stop].min()), int(seqs[start:stop].max())),
+                    audience=audience,
+                )
+            )
+        return prepared
+
+
+def _live(keys: Numbers, seqs: Numbers, consumed: Consumed) -> list[Mask]:
+    """For each fork, which rows it has yet to consume."""
+    masks = []
+    for cuts in consumed:
+        mask = np.full(len(keys), cuts is not None)
+        for cut in cuts or ():
+            mask &= ~cut.mask(keys, seqs)
+        masks.append(mask)
+    return masks
