@@ -320,6 +320,22 @@ def test_a_really_full_disk_refuses_and_works_again_with_room(
         assert queue.pop(-1).keys.to_pylist() == list(range(count // 2, count + 1))
 
 
+def test_a_queue_can_be_popped_on_a_disk_without_room_for_a_segment(
+    mounted: Callable[[str], Path],
+) -> None:
+    place = mounted("size=1m")
+    with tm.PriorityQueue(place / "queue", segment_bytes=512 * 1024) as queue:
+        queue.push([(key, bytes(100)) for key in range(1_000)])
+    free = os.statvfs(place)
+    (place / "other").write_bytes(bytes(free.f_bavail * free.f_frsize - 32 * 1024))
+    with tm.PriorityQueue(place / "queue") as queue:
+        assert queue.pop(10).keys.to_pylist() == list(range(10))
+        with pytest.raises(tm.DiskFull):
+            queue.push([(0, bytes(64 * 1024))])
+    with tm.PriorityQueue(place / "queue") as queue:
+        assert queue.pop(-1).keys.to_pylist() == list(range(10, 1_000))
+
+
 def test_a_read_only_file_system_gives_no_access(mounted: Callable[[str], Path]) -> None:
     place = mounted("size=1m")
     with tm.PriorityQueue(place / "queue", segment_bytes=64 * 1024) as queue:

@@ -327,10 +327,17 @@ class Journal:
 
     def _allocate(self, segment: Segment, needed: int) -> None:
         """Reserve room before writing, so that a full disk is noticed while nothing has changed."""
-        wanted = max(self.capacity(segment.start), segment.end + needed)
+        least = segment.end + needed
+        wanted = max(self.capacity(segment.start), least)
         _check_offset(wanted)
-        with storage_errors("growing", segment.path):
-            segment.file.allocate(wanted)
+        try:
+            with storage_errors("growing", segment.path):
+                segment.file.allocate(wanted)
+        except DiskFull:
+            # To pop is how room is made, and needs next to none.
+            wanted = least
+            with storage_errors("growing", segment.path):
+                segment.file.allocate(wanted)
         self._set_allocated(segment, wanted)
 
     def _make_room(self, needed: int) -> Segment:
