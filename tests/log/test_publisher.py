@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ import pytest
 import tidemill as tm
 from tests.files.fake_clock import FakeClock
 from tests.log.contract.writing import read_all
-from tidemill.log.contract import LogStore, Reservation
+from tidemill.log.contract import LogStore, Reservation, Withdrawn
 from tidemill.log.memory import MemoryWriter, Shelf
 from tidemill.log.publisher import Publisher
 
@@ -320,6 +321,49 @@ def test_withdrawn_sends_keep_their_order() -> None:
         futures[0].result()
     assert [future.result().first for future in futures[1:]] == list(range(1, 30))
     assert read_all(store) == [b"%d" % number for number in range(1, 30)]
+
+
+def test_nothing_is_numbered_while_a_failure_is_on_its_way() -> None:
+    shelf = Shelf(lanes=3)
+    store = shelf.open()
+    out = Publisher(store)
+    arrived, failed = threading.Semaphore(0), threading.Semaphore(0)
+    may_fail, may_be_told = threading.Event(), threading.Event()
+
+    def hurdle(lane: int, reservation: Reservation) -> None:
+        arrived.release()
+        if reservation.first == 1 and not may_fail.is_set():
+            assert may_fail.wait(60)
+            raise tm.DiskFull("no room")
+
+    writer = out._writer
+    append = writer.append
+
+    def told_late(*args: Any) -> Any:
+        try:
+            return append(*args)
+        except (tm.DiskFull, Withdrawn):
+            failed.release()
+            assert may_be_told.wait(60)
+            raise
+
+    shelf.hurdle = hurdle
+    setattr(writer, "append", told_late)  # noqa: B010
+    futures = []
+    for row in (b"fails", b"withdrawn"):
+        futures.append(out.send_soon(row))
+        assert arrived.acquire(timeout=60)
+    may_fail.set()
+    for _ in range(2):
+        assert failed.acquire(timeout=60)
+    futures.append(out.send_soon(b"behind it"))
+    # Let it be gathered, if anything lets it: nobody has been told of the failure yet.
+    wait(futures, 0.2)
+    may_be_told.set()
+    out.close()
+    assert isinstance(futures[0].exception(), tm.DiskFull)
+    assert [future.result().first for future in futures[1:]] == [1, 2]
+    assert read_all(store) == [b"withdrawn", b"behind it"]
 
 
 def test_an_interrupted_sender_leaves_the_line(
