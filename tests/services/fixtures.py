@@ -7,7 +7,8 @@ from itertools import count
 
 import pytest
 
-from tests.services.mariadb import MariaDB, skip_or_fail
+from tests.services.mariadb import MariaDB
+from tests.services.server import skip_or_fail
 
 _numbers = count(1)
 

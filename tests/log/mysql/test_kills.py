@@ -20,7 +20,8 @@ import pytest
 import tidemill as tm
 from tests.log.mysql.killed_children import CONSUMER
 from tests.log.sent import Sent
-from tests.services.mariadb import MariaDB, skip_or_fail
+from tests.services.mariadb import MariaDB
+from tests.services.server import skip_or_fail
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 ROUNDS = 2_000 if SOAK else 60
