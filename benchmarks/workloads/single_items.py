@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import tidemill as tm
@@ -14,6 +11,7 @@ from benchmarks.peers import Peer, open_peers
 from benchmarks.result import Result, Target
 from benchmarks.rounds import Contestant, interleave
 from benchmarks.settings import VALUE_BYTES, Settings
+from benchmarks.together import together
 from tidemill.gateway.disk_floor import Floor
 
 _THREADS = 32
@@ -66,7 +64,7 @@ class _Turns:
             for _ in range(self._items):
                 popped[number].append(pop_one())
 
-        push_s, pop_s = _together(push, self._threads), _together(pop, self._threads)
+        push_s, pop_s = together(push, self._threads), together(pop, self._threads)
         if sorted(row for rows in popped for row in rows) != sorted(
             row for rows in shares for row in rows
         ):
@@ -76,35 +74,6 @@ class _Turns:
 
     def close(self) -> None:
         self._queue.close()
-
-
-def _together(work: Callable[[int], None], threads: int) -> float:
-    """Seconds until all threads have done their work; one thread is the caller itself."""
-    if threads == 1:
-        start = time.perf_counter()
-        work(0)
-        return time.perf_counter() - start
-    failures: list[BaseException] = []
-    barrier = threading.Barrier(threads + 1)
-
-    def body(number: int) -> None:
-        barrier.wait()
-        try:
-            work(number)
-        except BaseException as failure:  # noqa: BLE001 - raised again below
-            failures.append(failure)
-
-    started = [threading.Thread(target=body, args=(number,)) for number in range(threads)]
-    for thread in started:
-        thread.start()
-    barrier.wait()
-    start = time.perf_counter()
-    for thread in started:
-        thread.join()
-    seconds = time.perf_counter() - start
-    if failures:
-        raise failures[0]
-    return seconds
 
 
 def run(settings: Settings) -> list[Result]:
