@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.log.contract.writing import frames_of
-from tests.services.mariadb import MariaDB, skip_or_fail
+from tests.services.mariadb import MariaDB
+from tests.services.server import skip_or_fail
 from tidemill.log.mysql import writer as writing
 from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.store import MySQLLog
