@@ -18,6 +18,7 @@ from benchmarks.workloads import (
     command_line,
     growth,
     log_embedded,
+    log_latency,
     log_reading,
     networked,
     overlap,
@@ -40,6 +41,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "packs": packs.run,
     "networked": networked.run,
     "log reading": log_reading.run,
+    "log latency": log_latency.run,
     "log embedded": log_embedded.run,
 }
 

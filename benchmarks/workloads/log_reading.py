@@ -1,99 +1,82 @@
-"""How a log is read: a receiver far behind, and the way of one message from send to receive.
+"""A receiver far behind, in a folder and on MariaDB: how fast it catches up, in how much memory.
 
-Each in a folder and on MariaDB. The receiver that is far behind runs in a process of its own, so
-that its memory is its own.
+Each time in a fresh process, so that its memory is its own.
 """
 
 from __future__ import annotations
 
 import tempfile
-import threading
-import time
+from contextlib import ExitStack
 from pathlib import Path
-from statistics import median, quantiles
-
-import pyarrow as pa
+from statistics import median
 
 import tidemill as tm
-from benchmarks.child import Child
+from benchmarks import data
+from benchmarks.child import Answer, Child
 from benchmarks.progress import say
 from benchmarks.result import Result
+from benchmarks.rounds import settle
 from benchmarks.settings import ITEMS_PER_BATCH, VALUE_BYTES, Settings
 from benchmarks.workloads.packs import server
+from tests.services.mariadb import MariaDB
 
 ROWS_PER_SEND = 5 * ITEMS_PER_BATCH
 
 
 def run(settings: Settings) -> list[Result]:
+    rows = 10**6 if settings.quick else 10**7
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(dir=settings.folder) as folder, server(settings) as started:
-        for words, address in (
-            ("in a folder", str(Path(folder) / "log")),
-            ("on MariaDB", started.url("bench", "log")),
-        ):
-            results += [*_behind(settings, words, address), *_latency(settings, words, address)]
+    addresses: dict[str, str] = {}  # by what is measured
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=settings.folder))
+        what = f"a receiver {rows:,} rows behind"
+        addresses[f"{what}, in a folder"] = str(Path(folder) / "log")
+        if (reason := MariaDB.missing()) is None:
+            started = stack.enter_context(server(settings))
+            addresses[f"{what}, on MariaDB"] = started.url("bench", "log")
+        else:
+            results.append(Result(f"{what}, on MariaDB", None, "rows/s", note=reason))
+        for address in addresses.values():
+            _fill(address, rows)
+        found: dict[str, list[Answer]] = {name: [] for name in addresses}
+        for number in range(settings.rounds):
+            say(f"{what}: round {number + 1} of {settings.rounds}")
+            for name, address in addresses.items():
+                found[name].append(_receive(address, f"reader-{number}", rows))
+    for name, answers in found.items():
+        results += _judge(name, answers)
     return results
 
 
-def _behind(settings: Settings, words: str, address: str) -> list[Result]:
-    rows = 10**5 if settings.quick else 10**7
-    what = f"a receiver {rows:,} rows behind, {words}"
-    say(what)
-    values = pa.array([bytes(VALUE_BYTES)] * ROWS_PER_SEND, pa.binary())
-    batch = pa.record_batch({"value": values})
+def _fill(address: str, rows: int) -> None:
     with tm.Log(address) as log, log.publisher() as out:
         for _ in range(rows // ROWS_PER_SEND):
-            out.send_soon(batch)
+            out.send_soon(data.ascending(0, ROWS_PER_SEND).select(["value"]))
         out.flush()
-    rates, peaks = [], []
+        if log.ends().next != rows + 1:
+            raise RuntimeError(f"{rows} rows were sent, and the log has {log.ends()}")
+
+
+def _receive(address: str, consumer: str, rows: int) -> Answer:
+    settle()
     with Child("benchmarks.log_child") as child:
-        for number in range(settings.rounds):
-            answer = child.ask("receive", address=address, consumer=f"reader-{number}")
-            if answer["rows"] != rows:
-                raise RuntimeError(f"{answer['rows']} rows came instead of {rows}")
-            rates.append(answer["rows"] / answer["seconds"])
-            peaks.append(answer["peak_mb"] - answer["imported_mb"])
+        answer = child.ask("receive", address=address, consumer=consumer)
+    if answer["rows"] != rows:
+        raise RuntimeError(f"{answer['rows']} rows came instead of {rows}")
+    return answer
+
+
+def _judge(what: str, answers: list[Answer]) -> list[Result]:
+    conditions = {
+        "operation": f"rows of {VALUE_BYTES} bytes, sent {ROWS_PER_SEND:,} at a time; received as "
+        "columns and acked; opening the log included",
+        "memory": "VmHWM of a fresh process",
+    }
+    rate = median(one["rows"] / one["seconds"] for one in answers)
+    peak_mb = max(one["peak_mb"] for one in answers)
+    beyond_mb = max(0.1, *(one["peak_mb"] - one["imported_mb"] for one in answers))
     return [
-        Result(
-            what,
-            median(rates),
-            "rows/s",
-            note=f"sent {ROWS_PER_SEND:,} rows of {VALUE_BYTES} bytes at a time",
-        ),
-        Result(f"{what}: memory at most, beyond imports", max(*peaks, 0.1), "MB"),
-    ]
-
-
-def _latency(settings: Settings, words: str, address: str) -> list[Result]:
-    """One message at a time, from before `send` until a receiver of the same process has it."""
-    messages = 50 if settings.quick else 2_000
-    say(f"latency {words}")
-    received: dict[int, float] = {}
-    arrived = threading.Semaphore(0)
-    with tm.Log(address) as log, log.publisher() as out:
-        receiver = log.receiver("latency", start="latest")
-
-        def receive() -> None:
-            for _ in range(messages):
-                batch = receiver.receive()
-                if batch is None or len(batch) != 1:
-                    raise RuntimeError("something else came than one message")
-                received[batch.first_seq] = time.perf_counter()
-                batch.ack()
-                arrived.release()
-
-        reading = threading.Thread(target=receive)
-        reading.start()
-        taken = []
-        for _ in range(messages):
-            start = time.perf_counter()
-            first = out.send(bytes(VALUE_BYTES)).first
-            arrived.acquire()
-            taken.append(received[first] - start)
-        reading.join()
-    parts = quantiles(taken, n=100)
-    what = f"one message from send to receive, {words}"
-    return [
-        Result(f"{what}: p50", parts[49] * 1e3, "ms"),
-        Result(f"{what}: p99", parts[98] * 1e3, "ms"),
+        Result(what, rate, "rows/s", conditions=conditions),
+        Result(f"{what}: peak resident memory", peak_mb, "MB", conditions=conditions),
+        Result(f"{what}: memory at most, beyond imports", beyond_mb, "MB", conditions=conditions),
     ]

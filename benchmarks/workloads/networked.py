@@ -14,11 +14,14 @@ from typing import Protocol
 
 import tidemill as tm
 from benchmarks.peers import is_installed
+from benchmarks.progress import say
 from benchmarks.result import Result
 from benchmarks.rounds import Contestant, interleave
 from benchmarks.settings import ITEMS_PER_BATCH, VALUE_BYTES, Settings
 from benchmarks.workloads.packs import server
 from tests.services.mariadb import MariaDB
+from tests.services.nats import Nats
+from tests.services.redis import Redis
 
 
 class _Measured(Protocol):
@@ -74,23 +77,48 @@ class _Ours:
 def run(settings: Settings) -> list[Result]:
     batches = 5 if settings.quick else 100
     what = f"batches of {ITEMS_PER_BATCH:,} Python objects over a socket, synced"
-    if not (is_installed("redis") and is_installed("nats")):
-        return [Result(what, None, "messages/s", note="redis and nats-py are not installed")]
-    # Peers that only this workload needs.
-    from benchmarks.peers.jetstream import JetStream
-    from benchmarks.peers.redis_streams import RedisStreams
-
+    if (reason := MariaDB.missing()) is not None:
+        return [Result(what, None, "messages/s", note=reason)]
+    results: list[Result] = []
     with tempfile.TemporaryDirectory(dir=settings.folder) as folder, server(settings) as started:
-        measured: list[_Measured] = [
-            _Ours(started),
-            RedisStreams(Path(folder) / "redis"),
-            JetStream(Path(folder) / "nats"),
-        ]
+        measured: list[_Measured] = [_Ours(started)]
+        for kind, client, open_peers in (
+            (Redis, "redis", _open_redis),
+            (Nats, "nats", _open_nats),
+        ):
+            reason = kind.missing()
+            if reason is None and not is_installed(client):
+                reason = f"its client {client} is not installed"
+            if reason is None:
+                measured += open_peers(Path(folder))
+            else:
+                say(f"{client} is left out: {reason}")
+                results.append(Result(what, None, "messages/s", peer_name=client, note=reason))
         contestants: list[Contestant] = [_Turns(one, batches) for one in measured]
         medians = interleave(what, contestants, settings.rounds)
     ours = medians.pop("tidemill")
-    return [
+    return results + [
         Result(f"{what}: {metric}", 1 / ours[metric], "messages/s", 1 / peer[metric], name)
-        for name, peer in medians.items()
         for metric in ("write", "read")
+        for name, peer in sorted(medians.items(), key=lambda item: item[1][metric])
+    ]
+
+
+# Imported when it is clear that they are installed.
+
+
+def _open_redis(folder: Path) -> list[_Measured]:
+    from benchmarks.peers.redis_streams import RedisStreams
+
+    return [
+        RedisStreams(folder / f"redis-{by_script}", by_script=by_script)
+        for by_script in (False, True)
+    ]
+
+
+def _open_nats(folder: Path) -> list[_Measured]:
+    from benchmarks.peers.jetstream import JetStream
+
+    return [
+        JetStream(folder / f"nats-{is_atomic}", is_atomic=is_atomic) for is_atomic in (False, True)
     ]

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.__main__ import WORKLOADS
 from benchmarks.data import ascending
 from benchmarks.ours import frame_bytes
 from benchmarks.result import Result, Target
+from benchmarks.settings import Settings
+from tests.services.mariadb import MariaDB
 from tidemill.gateway.disk_floor import Floor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +41,9 @@ FIELDS = {
         "shovel",
         "command line",
         "packs",
+        "networked",
         "log reading",
+        "log latency",
         "log embedded",
     ],
 )
@@ -56,6 +61,10 @@ def test_a_quick_run_writes_one_object_for_each_line(workload: str, tmp_path: Pa
     assert results
     for result in results:
         assert set(result) == FIELDS
+        if result["ours"] is None:
+            # A server or client that is not here, which the line says.
+            assert "not installed" in result["conditions"]["note"]
+            continue
         assert result["ours"] > 0
         assert result["workload"] in done.stdout
         assert {"cpus", "python", "pyarrow", "file system", "disk sync"} <= set(
@@ -64,6 +73,16 @@ def test_a_quick_run_writes_one_object_for_each_line(workload: str, tmp_path: Pa
         if result["peer"] is not None:
             assert result["ratio"] == pytest.approx(result["ours"] / result["peer"])
     assert [path.name for path in tmp_path.iterdir()] == ["embedded.json"]
+
+
+@pytest.mark.parametrize("workload", ["packs", "networked"])
+def test_a_server_that_is_missing_is_told_of_and_ends_nothing(
+    workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MariaDB, "programs", ("no-such-server",))
+    (result,) = WORKLOADS[workload](Settings(tmp_path, rounds=1, quick=True))
+    assert result.ours is None
+    assert result.note == "no-such-server is not installed: make services"
 
 
 def test_a_frame_is_at_least_as_long_as_what_is_in_it(tmp_path: Path) -> None:
