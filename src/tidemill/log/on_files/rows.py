@@ -99,7 +99,9 @@ class RowReader:
                     raise self._missing(start, low - 1)
                 return
             entries = self._entries(segment)
-            low_at = int(entries["seq_max"].searchsorted(at))
+            # Step by step: a column of this table is no array of its own, and would be copied.
+            lasts = entries["seq_max"]
+            low_at = _bisect(len(lasts), lambda position: lasts[position] >= at)  # noqa: B023
             entries = entries[low_at : low_at + rows_max]  # There is a row in each at least.
             if int(entries["seq_min"][0]) > at:
                 if at == start:
