@@ -16,7 +16,7 @@ import tidemill as tm
 from benchmarks.peers import is_installed
 from benchmarks.progress import say
 from benchmarks.result import Result
-from benchmarks.rounds import Contestant, interleave
+from benchmarks.rounds import interleave
 from benchmarks.settings import ITEMS_PER_BATCH, VALUE_BYTES, Settings
 from benchmarks.workloads.packs import server
 from tests.services.mariadb import MariaDB
@@ -32,17 +32,24 @@ class _Measured(Protocol):
     def close(self) -> None: ...
 
 
+_TURN_S_MAX = 10.0  # about
+
+
 class _Turns:
-    """Lets a server take turns."""
+    """Lets a server take turns; a slow one is given fewer batches, so that a run ends."""
 
     def __init__(self, measured: _Measured, batches: int) -> None:
         self._measured = measured
-        self._batches = batches
         self._batch = [b"%0*d" % (VALUE_BYTES, number) for number in range(ITEMS_PER_BATCH)]
         self.name = measured.name
+        # The second of two, since the first one also warms up.
+        for _ in range(2):
+            item_s = sum(measured.measure(1, self._batch).values())
+        fitting = int(_TURN_S_MAX / (item_s * ITEMS_PER_BATCH))
+        self.batches = min(batches, max(1, fitting))
 
     def turn(self) -> dict[str, float]:
-        return self._measured.measure(self._batches, self._batch)
+        return self._measured.measure(self.batches, self._batch)
 
     def close(self) -> None:
         self._measured.close()
@@ -94,11 +101,19 @@ def run(settings: Settings) -> list[Result]:
             else:
                 say(f"{client} is left out: {reason}")
                 results.append(Result(what, None, "messages/s", peer_name=client, note=reason))
-        contestants: list[Contestant] = [_Turns(one, batches) for one in measured]
+        contestants = [_Turns(one, batches) for one in measured]
+        conditions = {f"{one.name} is given": f"{one.batches} batches" for one in contestants}
         medians = interleave(what, contestants, settings.rounds)
     ours = medians.pop("tidemill")
     return results + [
-        Result(f"{what}: {metric}", 1 / ours[metric], "messages/s", 1 / peer[metric], name)
+        Result(
+            f"{what}: {metric}",
+            1 / ours[metric],
+            "messages/s",
+            1 / peer[metric],
+            name,
+            conditions=conditions,
+        )
         for metric in ("write", "read")
         for name, peer in sorted(medians.items(), key=lambda item: item[1][metric])
     ]
