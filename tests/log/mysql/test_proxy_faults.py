@@ -243,7 +243,7 @@ def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
     """Its locks would otherwise be held until the server notices, for many seconds."""
     old = opened(1).claim()
     append(old, [b"a"])
-    proxy.arm(Fault(4, "blackhole", everyone=True))  # after its row, before its pointer
+    proxy.arm(Fault(2, "blackhole", everyone=True))  # after its row, before its pointer
     proxy.refuse(True)
 
     def fail() -> None:

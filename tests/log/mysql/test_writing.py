@@ -253,7 +253,7 @@ def test_a_writer_whose_server_stays_away_breaks_and_a_new_one_finds_out(
         writer = store.claim()
         append(writer, [b"a"])
         proxy.refuse(True)
-        proxy.arm(Fault(7, "cut", everyone=True))  # the answer to COMMIT
+        proxy.arm(Fault(5, "cut", everyone=True))  # the answer to COMMIT
         with pytest.raises(OutcomeUnknown, match="a new publisher finds out"):
             append(writer, [b"b"])
         assert proxy.fired is not None

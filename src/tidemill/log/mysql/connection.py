@@ -99,11 +99,11 @@ def _unverified() -> ssl.SSLContext:
 
 
 class Connection:
-    """A connection that reads its own commits only when told to: each statement is by itself
-    unless it stands between `begin` and `commit`.
+    """A connection on which each statement is by itself, unless it stands between BEGIN and
+    COMMIT; without `autocommit` a transaction begins with the first statement.
     """
 
-    def __init__(self, address: Address, badge: str) -> None:
+    def __init__(self, address: Address, badge: str, *, autocommit: bool = True) -> None:
         self.badge = badge  # see `badges`
         self._address = address
         self._prepared: dict[str, Prepared] = {}
@@ -121,7 +121,7 @@ class Connection:
                 ssl_ca=address.ssl_ca,
                 ssl_verify_identity=bool(address.ssl_ca),
                 charset="utf8mb4",
-                autocommit=True,
+                autocommit=autocommit,
                 # Rows that an UPDATE finds count, whether it had to change them or not.
                 client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
                 connect_timeout=min(timeout_s, CONNECT_S_MAX),

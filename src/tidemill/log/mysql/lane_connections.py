@@ -1,7 +1,7 @@
 """The connections of a writer: one for each lane, and one that moves the pointer.
 
-Each is used by one thread at a time: a lane's by the thread of its append, the pointer's by whoever
-moves it.
+Each is used by one thread at a time: a lane's by the thread of its append, which commits what it
+writes; the pointer's, which is the last, by whoever moves it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ class LaneConnections:
             self.drop(place)
             connection = None
         if connection is None:
-            connection = Connection(self._address, badge_of(self._owner, place))
+            connection = Connection(
+                self._address,
+                badge_of(self._owner, place),
+                # An append is a transaction anyway, and saves the statement that begins it.
+                autocommit=place == len(self._connections) - 1,
+            )
             self._connections[place] = connection
         return connection
 

@@ -226,7 +226,6 @@ class MySQLWriter(LogWriter):
         try:
             connection = self._connections.get(lane)
             try:
-                connection.execute(BEGIN)
                 for row in rows:
                     self._insert(connection, lane, row, numbers.time_us, epoch)
                 self._move_pointer(connection, [numbers], marks, epoch)
@@ -247,18 +246,15 @@ class MySQLWriter(LogWriter):
         self._look_at_settings(lane)
 
     def _write(self, lane: int, numbers: Numbers, rows: Sequence[PackedRow], epoch: int) -> None:
-        """The rows alone: one statement, or a transaction if they do not fit one packet."""
+        """The rows alone."""
         if not rows:
             return
         try:
             connection = self._connections.get(lane)
             self._throttle.wrote(lane)
-            if len(rows) > 1:
-                connection.execute(BEGIN)
             for row in rows:
                 self._insert(connection, lane, row, numbers.time_us, epoch)
-            if len(rows) > 1:
-                connection.execute(COMMIT)
+            connection.execute(COMMIT)
         except BaseException:
             self._connections.drop(lane)
             raise
