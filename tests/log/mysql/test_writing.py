@@ -17,8 +17,8 @@ from tests.log.contract.writing import append, frames_of, read_all
 from tests.log.sent import Sent
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Fault, TcpProxy
-from tidemill.errors import Closed, DiskFull, InvalidInput, OutcomeUnknown, TooLarge
-from tidemill.log.contract import Withdrawn
+from tidemill.errors import Closed, DiskFull, Fenced, InvalidInput, OutcomeUnknown, TooLarge
+from tidemill.log.contract import Mark, Withdrawn
 from tidemill.log.mysql import connection as connecting
 from tidemill.log.mysql import writer as writing
 from tidemill.log.mysql.store import MySQLLog
@@ -264,6 +264,37 @@ def test_a_writer_whose_server_stays_away_breaks_and_a_new_one_finds_out(
         assert append(again, [b"d"]).first == 3  # It had been committed.
         assert read_all(store) == [b"a", b"b", b"d"]
         store.close()
+
+
+@pytest.mark.parametrize("rows", [[b"b"], []])
+def test_an_append_that_was_committed_before_another_took_over_is_confirmed(
+    mariadb: MariaDB, database: str, rows: list[bytes]
+) -> None:
+    """The answer to its commit is lost, and when it looks, the log belongs to somebody else."""
+    with (
+        TcpProxy(mariadb.port) as proxy,
+        MySQLLog(mariadb.url(database, "log", port=proxy.port), parallelism=1) as store,
+        MySQLLog(mariadb.url(database, "log")) as others,
+    ):
+        writer = store.claim()
+        append(writer, [b"a"])
+        # The answer to COMMIT, behind those to the marks and the pointer, and to the row.
+        proxy.arm(Fault(7 if rows else 5, "cut", everyone=True))
+        proxy.refuse(True)
+        with ThreadPoolExecutor(1) as threads:
+            sending = threads.submit(append, writer, rows, [Mark("loader", 7, 2, 1 + len(rows))])
+            while proxy.fired is None:
+                time.sleep(0.001)
+            new = others.claim()
+            proxy.refuse(False)
+            assert sending.result(timeout=30).last == 1 + len(rows)
+        with pytest.raises(Fenced):
+            append(writer, [b"x"])
+        mark = new.mark("loader")
+        assert mark is not None
+        assert mark.number == 7
+        append(new, [b"c"])
+        assert read_all(others) == [b"a", *rows, b"c"]
 
 
 def test_closing_waits_for_nobody_when_the_server_is_away(mariadb: MariaDB, database: str) -> None:

@@ -13,6 +13,7 @@ under_way    the appends between their rows and the pointer: pure
 throttle     so many writes a second: pure
 rows         frames packed into rows, and back
 takeover     becoming the publisher
+marks        what is known of producers
 consumers    their pointers and tokens
 trimming     giving up rows
 store        the log

@@ -150,6 +150,10 @@ class Statements:
             f"UPDATE {{pointers}} SET pointer = %s, time = %s WHERE name = '{WRITER.decode()}' "
             "AND token = %s AND pointer = %s"
         )
+        self.is_there = [
+            f"SELECT 1 FROM {shard} WHERE first = %s AND last = %s AND epoch BETWEEN %s AND %s"
+            for shard in self.shards
+        ]
         self.marks = filled("REPLACE INTO {producers} (name, number, first, last, digest) VALUES ")
         self.mark = filled("SELECT number, first, last, digest FROM {producers} WHERE name = %s")
 

@@ -37,6 +37,9 @@ def take_over(
     is higher, and the owner is still the same.
     """
     owned = connection.query(statements.epoch)
+    if owned and only_from is not None and owned[0][1] != owner:
+        # The connections of whoever came after are none of ours to end.
+        raise publisher_fenced(only_from, int(owned[0][0]))
     if owned and owned[0][1]:
         places = range(len(statements.shards) + 1)
         end_holders(connection, [badge_of(owned[0][1], place) for place in places])

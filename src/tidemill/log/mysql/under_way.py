@@ -19,12 +19,13 @@ from tidemill.log.contract import Mark, Reservation
 class Numbers(Reservation):
     """What `reserve` gives out: numbers, and the time that goes with them."""
 
-    __slots__ = ("is_shown", "is_written", "marks", "time_us")
+    __slots__ = ("is_shown", "is_tried", "is_written", "marks", "time_us")
 
     def __init__(self, first: int, rows: int, time_us: int) -> None:
         super().__init__(first, rows)
         self.time_us = time_us
         self.marks: Sequence[Mark] = ()
+        self.is_tried = False  # a statement may have reached the server
         self.is_written = False
         self.is_shown = False
 

@@ -31,6 +31,7 @@ from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.connection import Busy, Connection, Lost
 from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.lane_connections import LaneConnections
+from tidemill.log.mysql.marks import store_marks, stored_mark
 from tidemill.log.mysql.patience import Patience
 from tidemill.log.mysql.pool import Pool
 from tidemill.log.mysql.rows import PackedRow, pack_rows
@@ -95,19 +96,13 @@ class MySQLWriter(LogWriter):
         self.group_bytes = min(GROUP_BYTES, self.frame_bytes_max)
 
         taken = pool.run(lambda connection: take_over(connection, statements, self._owner))
-        self.epoch = taken.epoch
+        self.epoch = self._first_epoch = taken.epoch
         self._books = UnderWay(taken.pointer, taken.time_us)
 
     def mark(self, producer: str) -> Mark | None:
         with self._changed:
             self._check()
-        rows = self._pool.run(
-            lambda connection: connection.query(self._statements.mark, producer.encode())
-        )
-        if not rows:
-            return None
-        number, first, last, digest = rows[0]
-        return Mark(producer, int(number), int(first), int(last), bytes(digest))
+        return self._stored_mark(producer)
 
     def turn_s(self, lane: int) -> float:
         return self._throttle.turn_s(lane)
@@ -137,6 +132,9 @@ class MySQLWriter(LogWriter):
             self._active += 1
         try:
             self._append(lane, numbers, rows, marks, also)
+        except Fenced:
+            if not self._is_there(lane, numbers, rows, marks):
+                raise
         except (TidemillError, Withdrawn):
             raise
         except BaseException as cause:
@@ -207,6 +205,7 @@ class MySQLWriter(LogWriter):
                 if not self._is_settling:
                     break
                 self._changed.wait()
+            numbers.is_tried = True
             leads = self._books.is_head(numbers) and not self._is_showing
             if leads:
                 self._is_showing = True
@@ -330,14 +329,7 @@ class MySQLWriter(LogWriter):
         if connection.execute(self._statements.show, *arguments) != 1:
             raise self._overtaken(connection, epoch)
         if marks:
-            rows = {mark.producer: mark for mark in marks}.values()
-            values = [
-                (mark.producer.encode(), mark.number, mark.first, mark.last, mark.digest)
-                for mark in rows
-            ]
-            places = ", ".join(["(%s, %s, %s, %s, %s)"] * len(values))
-            flat = [value for row in values for value in row]
-            connection.execute(self._statements.marks + places, *flat)
+            store_marks(connection, self._statements, marks)
 
     def _overtaken(self, connection: Connection, epoch: int) -> Exception:
         """Why a statement found another epoch: this writer's own newer one, or somebody else's."""
@@ -350,6 +342,34 @@ class MySQLWriter(LogWriter):
                 return Bug(f"the writer pointer is not where epoch {epoch} left it")
             return _Superseded()
         return publisher_fenced(epoch, newest)
+
+    def _stored_mark(self, producer: str) -> Mark | None:
+        return self._pool.run(
+            lambda connection: stored_mark(connection, self._statements, producer)
+        )
+
+    def _is_there(
+        self, lane: int, numbers: Numbers, rows: Sequence[PackedRow], marks: Sequence[Mark]
+    ) -> bool:
+        """Whether an append was covered by the pointer before somebody else took over.
+
+        The takeover ended our connections, perhaps between a commit and its answer, and removed all
+        rows that were not covered; so what is left under an epoch of ours counts.
+        """
+        if not numbers.is_tried:
+            return False
+        try:
+            if not rows:
+                found = [self._stored_mark(mark.producer) for mark in marks]
+                return all(
+                    there is not None and there.number >= mark.number
+                    for there, mark in zip(found, marks, strict=True)
+                )
+            statement = self._statements.is_there[lane]
+            arguments = (rows[0].first, rows[0].last, self._first_epoch, self.epoch)
+            return bool(self._pool.run(lambda connection: connection.query(statement, *arguments)))
+        except Unavailable as end:
+            raise self._unknown(end) from end
 
     def _withdraw(self, numbers: Numbers, cause: TidemillError, patience: Patience) -> None:
         with self._changed:
