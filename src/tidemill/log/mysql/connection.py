@@ -98,6 +98,10 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
+class Duplicate(StorageFailed):
+    """A row with that key is there already."""
+
+
 class Connection:
     """A connection on which each statement is by itself, unless it stands between BEGIN and
     COMMIT; without `autocommit` a transaction begins with the first statement.
@@ -198,7 +202,7 @@ class Connection:
         lost = isinstance(cause, (OSError, pymysql.err.InterfaceError))
         if lost or code in _LOST or 2000 <= code < 3000 or "Packet sequence" in str(cause):
             return Lost(f"no connection to the server of {self._address.place}: {cause}")
-        kind = _REFUSED.get(code, StorageFailed)
+        kind = Duplicate if code == 1062 else _REFUSED.get(code, StorageFailed)
         message = cause.args[1] if len(cause.args) > 1 else str(cause)
         hint = "; raise max_allowed_packet of the server" if kind is TooLarge else ""
         return kind(f"the server of {self._address.place} refuses ({code}): {message}{hint}")

@@ -22,7 +22,7 @@ from tidemill.log.contract import (
 )
 from tidemill.log.mysql import consumers, reading, trimming
 from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.connection import Busy, Connection
+from tidemill.log.mysql.connection import Busy, Connection, Duplicate
 from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.pool import Pool
 from tidemill.log.mysql.statements import BEGIN, COMMIT
@@ -260,7 +260,10 @@ class MySQLLog(LogStore):
         descriptions = versions.to_json()
         for number in range(len(rows), len(descriptions)):
             text = json.dumps(descriptions[number]).encode()
-            connection.execute(self.statements.add_schema, number, text)
+            try:
+                connection.execute(self.statements.add_schema, number, text)
+            except Duplicate as cause:
+                raise Busy("somebody else has added a schema version just now") from cause
         connection.execute(COMMIT)
         return versions
 
