@@ -77,9 +77,10 @@ class FailingFileSystem:
         """Fail the next call of a kind, whatever its number."""
         self._next_kind = kind
 
-    def fail_later(self, calls: int | None) -> None:
+    def fail_later(self, calls: int | None, *, sticky: Stickiness | None = None) -> None:
         """Fail the call that comes after so many less one; None: none."""
         self._fail_at = None if calls is None else self.calls + calls
+        self._sticky = sticky or self._sticky
 
     def heal(self) -> None:
         """Fail no more calls."""

@@ -111,7 +111,8 @@ def test_after_a_full_disk_both_queues_go_on(what: str) -> None:
     source, target = open_pair(disk)
     refused = 0
     for fail_at in range(1, 4):
-        disk.fail_later(fail_at)
+        # A segment that cannot be had whole is asked for in part, so the disk has to stay full.
+        disk.fail_later(fail_at, sticky="kind")
         try:
             end_of(source, end).shovel(target)
         except DiskFull:
