@@ -54,6 +54,12 @@ def received(receiver: Receiver) -> list[bytes]:
     return rows
 
 
+def test_behind_a_loop_that_ended_its_acks_are_stored(full: LogStore) -> None:
+    for batch in Receiver(full, "one", follow=False):
+        batch.ack()
+    assert full.consumers()["one"].pointer == 100
+
+
 def test_rows_come_in_strict_order_up_to_the_end(full: LogStore) -> None:
     with Receiver(full, "one", follow=False) as receiver:
         assert received(receiver) == ROWS

@@ -79,6 +79,7 @@ class Receiver:
         except Closed:
             raise StopAsyncIteration from None
         if batch is None:
+            await self.flush()
             raise StopAsyncIteration
         return batch
 

@@ -184,6 +184,7 @@ class Receiver:
         except Closed:
             raise StopIteration from None  # Closed by another thread: so ends a loop that follows.
         if batch is None:
+            self.flush()  # Whoever looks behind the loop finds what was acked in it.
             raise StopIteration
         return batch
 
