@@ -12,7 +12,7 @@ import tidemill as tm
 from tests.faults.bit_flips import Damage, flipped_bits
 from tests.faults.crash_states import enumerate_states
 from tests.faults.driven_queue import ROOT, contents, open_queue
-from tests.faults.io_errors import CHANGES, FailingFileSystem
+from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.test_doctor_bit_flips import expected_left
 from tests.faults.test_queue_bit_flips import SOAK, Store, small_store
@@ -79,23 +79,23 @@ def test_a_crash_at_any_moment_of_a_repair_costs_nothing(closed: bool, tally: Ta
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
-def test_an_error_at_any_change_by_a_repair_costs_nothing(closed: bool, tally: Tally) -> None:
+def test_an_error_at_any_call_of_a_repair_costs_nothing(closed: bool, tally: Tally) -> None:
     store = small_store(closed=closed)
     errors = 0
     for damage in _damages(store, 20 if SOAK else 3, seed=8):
-        counting = FailingFileSystem(damage.file_system(), kinds=CHANGES)
+        counting = FailingFileSystem(damage.file_system())
         tm.doctor.repair(ROOT, set_aside=True, file_system=counting)
         for number in range(1, counting.calls + 1):
             disk = damage.file_system()
-            failing = FailingFileSystem(disk, fail_at=number, kinds=CHANGES)
-            words = f"{damage.words}, change {number}"
+            failing = FailingFileSystem(disk, fail_at=number)
+            words = f"{damage.words}, call {number}"
             try:
                 tm.doctor.repair(ROOT, set_aside=True, file_system=failing)
-            except tm.SurroundingsError:
-                pass
+            except (tm.SurroundingsError, tm.Corrupt):
+                pass  # It says so and stops; what counts is what the next one finds.
             assert failing.fired, words
             disk.die()
             _check_mended(store, damage, disk, words)
             errors += 1
     assert errors > 20
-    tally("changes of a repair that failed", errors)
+    tally("calls of a repair that failed", errors)

@@ -9,7 +9,6 @@ One entry is 32 bytes: place, length, rows, synced, check. An entry of length 0 
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,8 +18,7 @@ import xxhash
 
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.record import split_place
-
-logger = logging.getLogger(__name__)
+from tidemill.files.storage import storage_errors
 
 _FIELDS = struct.Struct("<QIIQ")
 _CHECK = struct.Struct("<Q")
@@ -51,14 +49,18 @@ def unpack_entries(data: bytes) -> list[SpineEntry]:
 
 
 def read_spine(fs: FileSystem, path: Path, segment: int) -> list[SpineEntry]:
-    """The entries of a segment's spine; none if it cannot be read, for it only ever helps."""
-    try:
-        file = fs.open(path)
+    """The entries of a segment's spine; none if it is not there.
+
+    A disk that fails to read it must not pass for that: what the spine vouches for, whoever goes on
+    without it takes for a torn tail, or sets aside with the damage before it.
+    """
+    with storage_errors("reading", path):
+        try:
+            file = fs.open(path)
+        except FileNotFoundError:
+            return []
         try:
             entries = unpack_entries(file.pread(file.size(), 0))
         finally:
             file.close()
-    except OSError as error:
-        logger.warning("the spine %s cannot be read: %s", path, error)
-        return []
     return [entry for entry in entries if split_place(entry.place)[0] == segment]
