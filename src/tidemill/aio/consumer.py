@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from tidemill.aio.consuming_end import Surroundings
 from tidemill.batch import Batch
+from tidemill.closing import AsyncClosing
 from tidemill.files import consumer as files
 
 
-class Consumer:
+class Consumer(AsyncClosing):
     """Reads items by arrival number, whatever the queue and its forks have popped.
 
     >>> import asyncio, tempfile, tidemill as tm
@@ -55,17 +54,6 @@ class Consumer:
         """Let another handle use the consumer; its pointer stays."""
         # Waits for nobody but a call of the same consumer.
         self._consumer.close()
-
-    async def __aenter__(self) -> Consumer:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return repr(self._consumer).replace("<Consumer", "<aio.Consumer", 1)

@@ -6,8 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from datetime import datetime
-from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -16,6 +15,7 @@ from tidemill.aio.publisher import Publisher
 from tidemill.aio.receiver import Receiver
 from tidemill.aio.threads import Threads
 from tidemill.batch import LogBatch
+from tidemill.closing import AsyncClosing
 from tidemill.errors import Closed
 from tidemill.limits import (
     AIO_THREADS_MAX,
@@ -25,13 +25,13 @@ from tidemill.limits import (
 )
 from tidemill.log import log as plain
 from tidemill.log.contract import Ends
-from tidemill.log.receiver import Start
+from tidemill.log.start import Start
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Log:
+class Log(AsyncClosing):
     """The twin of `tm.Log`: the same options and methods, awaited.
 
     >>> import asyncio, tidemill as tm
@@ -62,7 +62,7 @@ class Log:
         self._threads: Threads | None = None
         self._closing: asyncio.Future[None] | None = None
 
-    async def open(self) -> Log:
+    async def open(self) -> Self:
         """Open the log, and make it if it is not there; `async with` does the same.
 
         >>> import asyncio, tidemill as tm
@@ -145,16 +145,8 @@ class Log:
         # Whoever is cancelled meanwhile does not leave it half closed.
         await asyncio.shield(self._closing)
 
-    async def __aenter__(self) -> Log:
+    async def __aenter__(self) -> Self:
         return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<aio.Log at {str(self._address)!r}>"

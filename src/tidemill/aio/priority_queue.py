@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from tidemill.aio.consumer import Consumer
 from tidemill.aio.consuming_end import ConsumingEnd, Surroundings
 from tidemill.aio.threads import Threads
 from tidemill.clock import Clock
+from tidemill.closing import AsyncClosing
 from tidemill.errors import Closed
 from tidemill.files import priority_queue as files
 from tidemill.files.bucket import BucketFunction
@@ -27,7 +28,7 @@ from tidemill.files.receipt import Receipt
 from tidemill.limits import AIO_THREADS_MAX, BUCKETS_OPEN_MAX
 
 
-class PriorityQueue(ConsumingEnd):
+class PriorityQueue(ConsumingEnd, AsyncClosing):
     """`tm.PriorityQueue` for asyncio: the same queue, the same options, the same face.
 
     `async with` opens and closes it; so do `await queue.open()` and `await queue.close()`. All its
@@ -83,7 +84,7 @@ class PriorityQueue(ConsumingEnd):
         self._threads: Threads | None = None
         self._closing: asyncio.Future[None] | None = None
 
-    async def open(self) -> PriorityQueue:
+    async def open(self) -> Self:
         """Open the queue, and make its folder if it is not there; `async with` does the same.
 
         >>> import asyncio, tempfile, tidemill as tm
@@ -234,16 +235,8 @@ class PriorityQueue(ConsumingEnd):
         assert isinstance(end, files.PriorityQueue)
         return end
 
-    async def __aenter__(self) -> PriorityQueue:
+    async def __aenter__(self) -> Self:
         return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         if self._attached is None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 
 from tidemill.aio.cancellation import see_through, settle
 from tidemill.aio.threads import Threads
+from tidemill.closing import AsyncClosing
 from tidemill.files.receipt import Receipt
 from tidemill.log import publisher as plain
 
 _ROWS_IN_LOOP = 1_000  # more are brought into columns by a thread, so that the loop goes on
 
 
-class Publisher:
+class Publisher(AsyncClosing):
     """The twin of `tm.Publisher`; made by `tm.aio.Log.publisher()`.
 
     >>> import asyncio, tidemill as tm
@@ -73,17 +73,6 @@ class Publisher:
     async def close(self) -> None:
         """Write what is on its way, and let another publish; twice does no harm."""
         await self._threads.begin(self._publisher.close)
-
-    async def __aenter__(self) -> Publisher:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return repr(self._publisher).replace("<", "<aio.", 1)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 
 from tidemill.aio.cancellation import settle
 from tidemill.aio.threads import Threads
+from tidemill.closing import AsyncClosing
 from tidemill.errors import Closed
 from tidemill.log import receiver as plain
 from tidemill.log.receiver import Received
 
 
-class Receiver:
+class Receiver(AsyncClosing):
     """The twin of `tm.Receiver`; made by `tm.aio.Log.receiver()`. Acks wait for nothing, so that
     they are not awaited.
 
@@ -95,17 +95,6 @@ class Receiver:
     async def close(self) -> None:
         """Store what was acked, and end; twice does no harm."""
         await self._threads.begin(self._receiver.close)
-
-    async def __aenter__(self) -> Receiver:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return repr(self._receiver).replace("<", "<aio.", 1)

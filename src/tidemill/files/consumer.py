@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Literal
 
 from tidemill.batch import Batch
+from tidemill.closing import Closing
 from tidemill.errors import Closed, InvalidInput, Locked
 from tidemill.files.arrivals import Arrived, read_arrivals
 from tidemill.files.lock import FileLock
@@ -24,7 +24,7 @@ from tidemill.names import check_name
 Start = Literal["latest", "earliest"] | int
 
 
-class Consumer:
+class Consumer(Closing):
     """Reads items by arrival number, whatever the queue and its forks have popped.
 
     Made by `PriorityQueue.consumer()`, also of a queue that is open to be read only. Items wait on
@@ -166,17 +166,6 @@ class Consumer:
     def __del__(self) -> None:
         if hasattr(self, "_lock"):
             self._lock.release()
-
-    def __enter__(self) -> Consumer:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = ", closed" if self._is_closed else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import pyarrow as pa
 
 from tidemill.clock import Clock, SystemClock
+from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
 from tidemill.files.bucket import BucketFunction
 from tidemill.files.consumer import Consumer, Start
@@ -54,7 +54,7 @@ class Stats:
     dropped: int  # items given up to stay below bytes_max
 
 
-class PriorityQueue(ConsumingEnd):
+class PriorityQueue(ConsumingEnd, Closing):
     """A durable priority queue in a folder.
 
     Items come out by ascending key, equal keys in the order they were pushed. One process owns the
@@ -251,17 +251,6 @@ class PriorityQueue(ConsumingEnd):
             for one in list(self._core.view.attached):
                 one.close()
             self._core.close()
-
-    def __enter__(self) -> PriorityQueue:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         view = self._core.view

@@ -37,10 +37,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from tidemill.batch import EncodedBody, LogBatch, SchemaVersions
+from tidemill.closing import Closing
 from tidemill.files.log_state import Mark
 from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
@@ -204,7 +204,7 @@ class LogWriter(ABC):
         """Give up the right. Appends under way end first; later ones raise `Closed`."""
 
 
-class LogStore(ABC):
+class LogStore(Closing, ABC):
     """One log, opened. Closing it closes its writers."""
 
     capabilities: Capabilities
@@ -242,10 +242,11 @@ class LogStore(ABC):
         """The first row written at `time_us` or later; `next` if there is none."""
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
-        """Call `wakeup` after rows became readable, until the function returned is called.
+        """Call `wakeup` after rows became readable or a consumer was claimed or removed, until the
+        function returned is called.
 
         `wakeup` may be called from any thread, under locks, more often than needed, and must not
-        block. A store that is not told of all new rows says so by `poll_s`.
+        block. A store that is not told of all of that says so by `poll_s`.
         """
         return lambda: None
 
@@ -280,6 +281,13 @@ class LogStore(ABC):
         """
 
     @abstractmethod
+    def check_claim(self, claim: ConsumerClaim) -> None:
+        """Raise `Fenced` if there is a newer token, or the consumer was removed.
+
+        A receiver that waits asks now and then, as it may have nothing to store for long.
+        """
+
+    @abstractmethod
     def remove_consumer(self, name: str) -> None:
         """End a consumer; one that is not there changes nothing."""
 
@@ -303,14 +311,3 @@ class LogStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of everything; twice does no harm."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

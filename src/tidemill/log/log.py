@@ -6,23 +6,24 @@ import os
 import weakref
 from contextlib import ExitStack
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
 from tidemill.batch import LogBatch
+from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
 from tidemill.limits import PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.contract import Ends
 from tidemill.log.opening import open_store
 from tidemill.log.publisher import Publisher
-from tidemill.log.receiver import Receiver, Start, start_seq
+from tidemill.log.receiver import Receiver
+from tidemill.log.start import Start, start_seq
 
 _READ_BYTES_MAX = 256 * 1024 * 1024
 
 
-class Log:
+class Log(Closing):
     """An endless row of rows, in a folder or wherever the address says.
 
     Rows are numbered 1, 2, 3, … as they are sent. One publisher sends, any number of named
@@ -185,17 +186,6 @@ class Log:
             closing.callback(self._store.close)
             for one in list(self._attached):
                 closing.callback(one.close)
-
-    def __enter__(self) -> Log:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Log at {self._store.place!r}>"

@@ -62,6 +62,18 @@ class Shelf:
         """Another user of this log."""
         return MemoryLog(self, schema)
 
+    def held(self, claim: ConsumerClaim) -> ConsumerState:
+        """The state of a consumer, if the claim still counts. Called under the lock."""
+        state = self.consumers.get(claim.name)
+        if state is None or state.token != claim.token:
+            raise consumer_fenced(claim.name)
+        return state
+
+    def tell(self) -> None:
+        """Wake those that wait for rows, or hold a consumer. Called under the lock."""
+        for watcher in list(self.watchers):
+            watcher()
+
 
 class MemoryLog(LogStore):
     """One user of a log in memory.
@@ -175,23 +187,28 @@ class MemoryLog(LogStore):
                 state = ConsumerState(min(max(start, shelf.first), shelf.next) - 1, 0)
             shelf.token += 1
             shelf.consumers[name] = state = state._replace(token=shelf.token)
+            shelf.tell()
             return ConsumerClaim(name, state.token, state.pointer)
 
     def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
         shelf = self._open()
         with shelf.changed:
-            state = shelf.consumers.get(claim.name)
-            if state is None or state.token != claim.token:
-                raise consumer_fenced(claim.name)
+            state = shelf.held(claim)
             if pointer >= shelf.next:
                 raise not_there_yet(pointer, shelf.next)
             if pointer > state.pointer:
                 shelf.consumers[claim.name] = state._replace(pointer=pointer)
 
+    def check_claim(self, claim: ConsumerClaim) -> None:
+        shelf = self._open()
+        with shelf.changed:
+            shelf.held(claim)
+
     def remove_consumer(self, name: str) -> None:
         shelf = self._open()
         with shelf.changed:
             shelf.consumers.pop(name, None)
+            shelf.tell()
 
     def trim(self, before: int, *, force: bool = False) -> int:
         shelf = self._open()
@@ -300,8 +317,7 @@ class MemoryWriter(LogWriter):
             shelf.lasts.append(shelf.next - 1)
         shelf.marks.update({mark.producer: mark for mark in marks})
         shelf.changed.notify_all()
-        for watcher in list(shelf.watchers):
-            watcher()
+        shelf.tell()
 
     def _check(self) -> None:
         if self.epoch != self._shelf.epoch:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import threading
 from concurrent.futures import Future
-from types import TracebackType
 
 import pyarrow as pa
 
 from tidemill.batch import SchemaVersions
 from tidemill.clock import Clock, SystemClock
+from tidemill.closing import Closing
 from tidemill.errors import Bug
 from tidemill.files.receipt import Receipt
 from tidemill.limits import PENDING_SEND_BYTES_MAX, SHARED_SEND_BYTES_MAX
@@ -21,7 +21,7 @@ from tidemill.log.send_line import SendLine
 from tidemill.log.sends import Send, payload_of
 
 
-class Publisher:
+class Publisher(Closing):
     """Sends rows to a log, each exactly once. Made by `Log.publisher()`.
 
     All methods may be called from many threads. Use it in `with`, or call `close()`.
@@ -138,17 +138,6 @@ class Publisher:
         ...     out.close()
         """
         self._line.close()
-
-    def __enter__(self) -> Publisher:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Publisher with epoch {self.epoch}{', closed' if self._line.is_closing else ''}>"

@@ -6,7 +6,8 @@
 
 Both threads start when they are first needed and end with `close()`. The keeper stores the newest
 pointer and looks again: acks that come while it stores one share the next. So the last ack is
-stored as soon as any, and no ack waits for a disk.
+stored as soon as any, and no ack waits for a disk. The reader looks now and then whether a newer
+receiver has taken over, since one that waits has no acks by which it would hear of it.
 
 Invariant: the store is never called under the receiver's lock, for it calls back under its own.
 """
@@ -17,18 +18,16 @@ import copy
 import threading
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from types import TracebackType
-from typing import Literal
 
 from tidemill.batch import LogBatch
 from tidemill.clock import Clock, SystemClock
-from tidemill.errors import Bug, Closed, InvalidInput, TidemillError
+from tidemill.closing import Closing
+from tidemill.errors import Bug, Closed, Fenced, InvalidInput, TidemillError
 from tidemill.limits import MIB, PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.ack_window import AckWindow
 from tidemill.log.contract import LogStore
-
-Start = Literal["earliest", "latest"] | int | datetime
+from tidemill.log.start import Start, start_seq
 
 _MERGED_BYTES = MIB  # frames smaller than this are given together
 
@@ -57,11 +56,12 @@ class Received(LogBatch):
         self._receiver.ack(self.first_seq, self.last_seq)
 
 
-class Receiver:
+class Receiver(Closing):
     """Gives a consumer its rows, in order. Made by `Log.receiver()`.
 
-    A consumer has one receiver at a time: a newer one fences the older, whose acks then raise
-    `tm.Fenced`. `ack` may be called from any thread. Use it in `with`, or call `close()`.
+    A consumer has one receiver at a time: a newer one fences the older, which then raises
+    `tm.Fenced`, also while it waits. `ack` may be called from any thread. Use it in `with`, or
+    call `close()`.
 
     >>> import tidemill as tm
     >>> log = tm.Log("memory:doc-receiver")
@@ -108,6 +108,10 @@ class Receiver:
         self._looked = 0  # the last time it came to an end with it
         self._is_finished = False  # there is nothing more to read
         self._poll_s: float | None = None  # the next pause, if there was nothing for a while
+        # How often to see whether the claim still counts, and when to do it again.
+        capabilities = store.capabilities
+        self._check_s = max(capabilities.poll_s_max, capabilities.poll_s or 0.0)
+        self._check_at_s = self._clock.monotonic_s() + self._check_s
         self._is_closed = False
         self._read_failure: TidemillError | None = None  # raised behind the last row read
         self._ack_failure: TidemillError | None = None  # raised by everything
@@ -245,9 +249,6 @@ class Receiver:
         if self._ack_failure is not None and self._stored < self._window.pointer:
             raise copy.copy(self._ack_failure) from self._ack_failure
 
-    def __enter__(self) -> Receiver:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -312,6 +313,8 @@ class Receiver:
     def _read_ahead(self) -> None:
         failure = self._until_failure(self._read_some)
         with self._mutex:
+            if isinstance(failure, Fenced):
+                self._ack_failure = self._ack_failure or failure  # What was read ahead is not ours.
             self._read_failure = failure
             self._is_finished = True
             self._tell()
@@ -338,11 +341,15 @@ class Receiver:
     def _read_some(self) -> bool:
         """Read the next rows, or wait for them; False when it is over."""
         with self._mutex:
-            while self._ahead_bytes >= self._prefetch_bytes and not self._is_closed:
-                self._changed.wait()
+            news = self._news
+        self._check_claim()
+        with self._mutex:
             if self._is_closed:
                 return False
-            news = self._news
+            if self._ahead_bytes >= self._prefetch_bytes:
+                if self._news == news:
+                    self._clock.wait(self._changed, self._check_s or None)
+                return True
             self._looks = look = self._looks + 1
             room = self._prefetch_bytes - self._ahead_bytes
         rows_max = self._rows_max
@@ -365,6 +372,13 @@ class Receiver:
             if not merged and self._news == news and not self._is_closed and not self._is_finished:
                 self._pause()
             return not self._is_finished
+
+    def _check_claim(self) -> None:
+        """See whether the claim still counts, but no more often than one looks for rows."""
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._check_at_s:
+            self._check_at_s = now_s + self._check_s
+            self._store.check_claim(self._claim)
 
     def _pause(self) -> None:
         """Wait for news, or until it is time to look again: later each time. Called under the
@@ -389,26 +403,6 @@ class Receiver:
             self._stored = pointer
             self._changed.notify_all()
         return True
-
-
-def start_seq(store: LogStore, start: Start) -> int:
-    """The number of the row at which to start."""
-    if start == "earliest":
-        return store.ends().first
-    if start == "latest":
-        return store.ends().next
-    if isinstance(start, datetime):
-        if start.tzinfo is None:
-            raise InvalidInput("start has no time zone: datetime.now(timezone.utc), for example")
-        since = start - datetime(1970, 1, 1, tzinfo=UTC)
-        return store.seq_at(
-            since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds
-        )
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 1:
-        return start
-    raise InvalidInput(
-        f"start is 'earliest', 'latest', the number of a row, or a datetime; not {start!r}"
-    )
 
 
 def merge_small(batches: list[LogBatch]) -> list[LogBatch]:

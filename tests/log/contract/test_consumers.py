@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 from tests.log.contract.implementations import Bench
 from tests.log.contract.writing import append
 from tidemill.errors import Fenced, InvalidInput, InvalidName
 from tidemill.log.contract import ConsumerState, LogStore
+from tidemill.log.receiver import Receiver
 
 
 @pytest.fixture
@@ -53,6 +57,57 @@ def test_a_newer_receiver_fences_the_older(bench: Bench, full: LogStore) -> None
         full.move_pointer(old, 9)
     other.move_pointer(new, 5)
     assert full.consumers()["one"].pointer == 5
+
+
+def test_a_claim_counts_until_somebody_else_has_it(bench: Bench, full: LogStore) -> None:
+    claim, other = full.claim_consumer("one", start=1), full.claim_consumer("two", start=1)
+    full.check_claim(claim)
+    newer = bench.open().claim_consumer("one", start=1)
+    with pytest.raises(Fenced, match="'one'"):
+        full.check_claim(claim)
+    full.check_claim(newer)
+    full.check_claim(other)
+    full.remove_consumer("two")
+    with pytest.raises(Fenced, match="'two'"):
+        full.check_claim(other)
+
+
+@pytest.mark.parametrize("prefetch_bytes", [1, 1_000_000])
+@pytest.mark.parametrize("ending", ["claimed", "removed"])
+def test_a_receiver_that_stores_nothing_hears_that_it_was_overtaken(
+    bench: Bench, full: LogStore, prefetch_bytes: int, ending: str
+) -> None:
+    """While it waits for rows, and while it has read as much ahead as it may."""
+    other = bench.open()
+    with Receiver(full, "one", prefetch_bytes=prefetch_bytes, rows_max=5) as old:
+        assert old.receive() is not None
+        if ending == "claimed":
+            other.claim_consumer("one", start=1)
+        else:
+            other.remove_consumer("one")
+        began_s = time.monotonic()
+        with pytest.raises(Fenced):  # noqa: PT012 (it may give some of what it has read ahead)
+            while old.receive() is not None:
+                pass
+        assert time.monotonic() - began_s < 5
+        with pytest.raises(Fenced):
+            old.ack(1)
+
+
+def test_rows_read_ahead_are_not_given_by_a_receiver_that_was_overtaken(
+    bench: Bench, full: LogStore
+) -> None:
+    other = bench.open()
+    with Receiver(full, "one", rows_max=1) as old:
+        assert old.receive() is not None
+        heard = threading.Event()
+        old.listen(heard.set)
+        other.claim_consumer("one", start=1)
+        while old._ack_failure is None:
+            assert heard.wait(10)
+            heard.clear()
+        with pytest.raises(Fenced):
+            old.receive()
 
 
 def test_a_pointer_never_goes_back(full: LogStore) -> None:

@@ -49,7 +49,11 @@ def moved(
     _check_exists(connection, statements, claim, pointer)
     if connection.execute(statements.move, pointer, name, claim.token, pointer):
         return
-    # It stands there already, or the right is gone.
+    check(connection, statements, claim)  # It stands there already, or the right is gone.
+
+
+def check(connection: Connection, statements: Statements, claim: ConsumerClaim) -> None:
+    """Raise `Fenced` if there is a newer token, or the consumer is gone."""
     found = connection.query(statements.consumer, claim.name.lower().encode())
     if not found or int(found[0][2]) != claim.token:
         raise consumer_fenced(claim.name)
@@ -62,7 +66,5 @@ def _check_exists(
         raise InvalidInput(f"row {pointer} cannot be acked: numbers start at 1")
     ((written, _),) = connection.query(statements.written)
     if pointer > int(written):
-        found = connection.query(statements.consumer, claim.name.lower().encode())
-        if not found or int(found[0][2]) != claim.token:
-            raise consumer_fenced(claim.name)
+        check(connection, statements, claim)
         raise not_there_yet(pointer, int(written) + 1)

@@ -28,6 +28,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.batch import DEFAULT
+from tidemill.closing import Closing
 from tidemill.errors import Closed, Locked, SchemaMismatch, TidemillError
 from tidemill.log.contract import LogStore
 from tidemill.log.frames import encode_rows
@@ -64,7 +65,7 @@ class Way(ABC):
         """Let go of the log."""
 
 
-class Relay:
+class Relay(Closing):
     """Publishes the rows of an outbox to a log. Made by `Outbox.relay()`; use it in `with`."""
 
     def __init__(
@@ -132,12 +133,6 @@ class Relay:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def __enter__(self) -> Relay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _with_patience(self, work: Callable[[Connection], int]) -> int:
         patience = Patience(self._retry_s, self._stopping)

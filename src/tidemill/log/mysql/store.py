@@ -191,6 +191,9 @@ class MySQLLog(LogStore):
     def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
         self._run(lambda connection: consumers.moved(connection, self.statements, claim, pointer))
 
+    def check_claim(self, claim: ConsumerClaim) -> None:
+        self._run(lambda connection: consumers.check(connection, self.statements, claim))
+
     def remove_consumer(self, name: str) -> None:
         self._run(lambda connection: connection.execute(self.statements.remove, name.encode()))
 

@@ -116,6 +116,19 @@ class Consumers:
         except FileNotFoundError as error:
             raise consumer_fenced(claim.name) from error
 
+    def check(self, claim: ConsumerClaim) -> None:
+        """Raise `Fenced` unless the token still counts."""
+        try:
+            file = self._fs.open(self._path / FOLDER / claim.name)
+        except FileNotFoundError as error:
+            raise consumer_fenced(claim.name) from error
+        try:
+            # Read without the lock: a token that is being written is not this one.
+            if _read_token(file) != claim.token:
+                raise consumer_fenced(claim.name)
+        finally:
+            file.close()
+
     def remove(self, name: str) -> None:
         """End a consumer, if it is there."""
         try:

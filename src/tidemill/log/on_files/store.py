@@ -146,6 +146,11 @@ class FileLog(LogStore):
         with storage_errors("moving a consumer of", self._path):
             self._consumers.move(claim, pointer)
 
+    def check_claim(self, claim: ConsumerClaim) -> None:
+        self._check()
+        with storage_errors("looking at a consumer of", self._path):
+            self._consumers.check(claim)
+
     def remove_consumer(self, name: str) -> None:
         self._check()
         check_name(name, what="consumer")
