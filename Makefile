@@ -12,6 +12,9 @@ SOURCES := src tests docs_site.py $(wildcard benchmarks) $(wildcard examples)
 # Wheels only: building a dependency from source would run code that no lock vouches for.
 INSTALL := install --quiet --disable-pip-version-check --require-hashes --only-binary :all:
 
+# PySpark comes as source alone. It is built with what is locked and installed before it.
+INSTALL_SPARK := $(INSTALL) --no-binary pyspark --no-build-isolation -r requirements/spark.txt
+
 # Each set is locked within the versions of the sets below it, so that they install over one another.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
@@ -24,7 +27,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/.core ## Run the main job end to end on a temporary folder, and draw a picture of it
+run: $(VENV)/.spark ## Run the main job end to end on a temporary folder, and draw a picture of it
 	$(BIN)/tidemill demo
 
 # Tests and benchmarks start real servers. What is missing is installed with the system's package
@@ -67,9 +70,11 @@ soak: $(VENV)/.dev services ## Run the long fault programme, for hours
 .PHONY: lock
 lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the newest versions
 	$(LOCK) pyproject.toml requirements/core.in -o requirements/core.txt
-	$(LOCK) pyproject.toml requirements/test.in -c requirements/core.txt -o requirements/test.txt
+	$(LOCK) requirements/spark.in -c requirements/core.txt -o requirements/spark.txt
+	$(LOCK) pyproject.toml requirements/test.in -c requirements/core.txt \
+	  -c requirements/spark.txt -o requirements/test.txt
 	$(LOCK) requirements/dev.in requirements/test.in -c requirements/core.txt \
-	  -c requirements/test.txt -o requirements/dev.txt
+	  -c requirements/spark.txt -c requirements/test.txt -o requirements/dev.txt
 	$(LOCK) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
 	$(LOCK) requirements/docs.in -c requirements/dev.txt -c requirements/bench.txt \
 	  -o requirements/docs.txt
@@ -91,7 +96,11 @@ $(VENV)/.core: requirements/core.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --no-build-isolation --no-deps --no-index --editable .
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt $(VENV)/.core
+$(VENV)/.spark: requirements/spark.txt $(VENV)/.core
+	$(BIN)/pip $(INSTALL_SPARK)
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.spark
 	$(BIN)/pip $(INSTALL) -r requirements/dev.txt
 	@touch $@
 
@@ -103,8 +112,9 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	$(BIN)/pip $(INSTALL) -r requirements/bench.txt
 	@touch $@
 
-$(VENV_WHEEL)/.test: requirements/test.txt | $(VENV_WHEEL)/bin/python
+$(VENV_WHEEL)/.test: requirements/test.txt requirements/spark.txt | $(VENV_WHEEL)/bin/python
 	$(VENV_WHEEL)/bin/pip $(INSTALL) -r requirements/test.txt
+	$(VENV_WHEEL)/bin/pip $(INSTALL_SPARK)
 	@touch $@
 
 .PHONY: wheel

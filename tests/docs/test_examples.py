@@ -26,7 +26,16 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def _slow_if(starts_spark: bool, value: object) -> object:
+    """A parameter; a session of Spark takes seconds to start."""
+    return pytest.param(value, marks=pytest.mark.slow) if starts_spark else value
+
+
+@pytest.mark.parametrize(
+    "page",
+    [_slow_if("tidemill.spark" in page.read_text(), page) for page in PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_the_python_blocks_of_a_page_run(
     page: Path,
     tmp_path: Path,
@@ -57,7 +66,9 @@ def _on_our_server(text: str, request: pytest.FixtureRequest) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize(
+    "name", [_slow_if(name.startswith("tidemill.spark"), name) for name in MODULES]
+)
 def test_the_examples_in_docstrings_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

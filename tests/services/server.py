@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -29,6 +30,7 @@ class Server(ABC):
 
     programs: ClassVar[tuple[str, ...]]  # what has to be installed
     installed_by: ClassVar[str] = "make services"
+    environment: Mapping[str, str] = {}  # added to that of the tests
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -67,7 +69,11 @@ class Server(ABC):
         assert self._process is None
         with (self.folder / "output").open("ab") as output:
             self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **self.environment},
             )
         deadline = time.monotonic() + _START_S_MAX
         while not self.answers():
@@ -75,6 +81,11 @@ class Server(ABC):
             assert self._process.poll() is None, (self.folder / "output").read_text()
             assert time.monotonic() < deadline, "the server does not answer"
             time.sleep(0.01)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nobody is told."""

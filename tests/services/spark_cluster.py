@@ -1,0 +1,134 @@
+"""A real standalone Spark cluster: a master and workers as processes of their own, on loopback."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyspark
+
+from tests.services.server import Server, free_port
+from tidemill.spark.java import find_java, java_home
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+
+
+class _SparkServer(Server):
+    """A server of Spark's own; its page tells that it is up."""
+
+    programs = ("bash",)
+    environment: Mapping[str, str] = {
+        "SPARK_HOME": str(SPARK_CLASS.parents[1]),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.page_port = free_port()
+
+    def answers(self) -> bool:
+        return bool(self.page())
+
+    def page(self) -> dict[str, Any]:
+        """What it tells of itself; nothing while it is not up."""
+        address = f"http://127.0.0.1:{self.page_port}/json/"
+        try:
+            with urllib.request.urlopen(address, timeout=5) as page:
+                return dict(json.load(page))
+        except OSError:
+            return {}
+
+
+class Master(_SparkServer):
+    """Knows the workers, and gives their cores to applications."""
+
+    def command(self) -> list[str]:
+        return [
+            *(str(SPARK_CLASS), "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"),
+            *("--port", str(self.port), "--webui-port", str(self.page_port)),
+        ]
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+
+class Worker(_SparkServer):
+    """Starts executors, as processes of their own."""
+
+    def __init__(self, folder: Path, master: Master) -> None:
+        super().__init__(folder)
+        self.master = master
+
+    def command(self) -> list[str]:
+        return [
+            *(str(SPARK_CLASS), "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"),
+            *("--port", str(self.port), "--webui-port", str(self.page_port)),
+            *("--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / "work")),
+            self.master.url,
+        ]
+
+    def answers(self) -> bool:
+        return any(known["port"] == self.port for known in self.master.page()["workers"])
+
+
+class Cluster:
+    """A master and two workers with a core each."""
+
+    def __init__(self, master: Master, workers: list[Worker]) -> None:
+        self.master = master
+        self.workers = workers
+
+    @property
+    def url(self) -> str:
+        return self.master.url
+
+    def executors(self) -> list[psutil.Process]:
+        """The processes that run tasks now, of whatever application."""
+        return [
+            child
+            for worker in self.workers
+            for child in psutil.Process(worker.pid).children()
+            if "CoarseGrainedExecutorBackend" in " ".join(_command_line(child))
+        ]
+
+    def kill_executor(self, position: int = 0) -> None:
+        """SIGKILL for one executor; the worker starts another."""
+        executor = self.executors()[position]
+        executor.send_signal(signal.SIGKILL)
+        executor.wait(30)
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []  # It has ended meanwhile.
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """A cluster that ends with the block."""
+    with ExitStack() as stack:
+        home = str(java_home(find_java()))
+
+        def start(server: _SparkServer) -> None:
+            server.folder.mkdir()
+            server.environment = {**server.environment, "JAVA_HOME": home}
+            stack.enter_context(server)
+
+        master = Master(folder / "master")
+        start(master)
+        workers = [Worker(folder / f"worker-{number}", master) for number in (1, 2)]
+        for worker in workers:
+            start(worker)
+        yield Cluster(master, workers)

