@@ -118,7 +118,7 @@ def payload_of(data: object, schema: pa.Schema) -> pa.RecordBatch:
         if isinstance(first, Sourced):
             data = _sourced(data, schema)
         elif _is_message(first):
-            data = _serialized(data)
+            data = serialized(data)
     return to_payload(data, schema=schema)
 
 
@@ -126,7 +126,7 @@ def _is_message(data: object) -> bool:
     return hasattr(data, "SerializeToString")
 
 
-def _serialized(values: Sequence[Any]) -> list[bytes]:
+def serialized(values: Sequence[Any]) -> list[bytes]:
     """Protobuf messages as bytes; the same ones always give the same."""
     try:
         return [
@@ -146,7 +146,7 @@ def _sourced(rows: Sequence[Any], schema: pa.Schema) -> object:
             "the log has no columns for where rows come from: make it with schema=tm.SOURCED"
         )
     kinds, ids, names, values = zip(*rows, strict=True)
-    columns = [kinds, ids, names, _serialized(values)]
+    columns = [kinds, ids, names, serialized(values)]
     arrays = [
         column_from_values(column, field) for column, field in zip(columns, SOURCED, strict=True)
     ]

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pymysql
 import pytest
 
@@ -16,8 +18,9 @@ from tests.log.mysql.test_kills import SOAK, Nursery
 from tests.log.mysql.test_proxy_faults import TIMEOUT_S, each_kind, every_packet
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Kind, TcpProxy
+from tidemill.batch import DEFAULT
 from tidemill.errors import Fenced, Locked, SchemaMismatch
-from tidemill.log.mysql import relay as relaying
+from tidemill.log.mysql import rounds as relaying
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def _insert(
         outbox.insert(cursor, values)
 
 
-def _rows(address: str) -> list[bytes]:
+def _rows(address: str) -> list[Any]:
     with tm.Log(address) as log:
         return log.read(1, rows_max=10_000_000).rows()
 
@@ -167,12 +170,121 @@ def test_rows_that_somebody_deletes_meanwhile_are_not_published(
 
 
 def test_a_log_of_other_columns_is_refused(outbox: tm.Outbox, tmp_path: Path) -> None:
-    import pyarrow as pa
-
     address = str(tmp_path / "typed")
     tm.Log(address, schema=pa.schema([("n", pa.int64())])).close()
-    with pytest.raises(SchemaMismatch, match="value alone"):
+    with pytest.raises(SchemaMismatch, match="cannot hold those of the outbox"):
         outbox.relay(address)
+
+
+def test_a_log_that_has_more_columns_gets_nulls_there(
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    shop = application()
+    _insert(outbox, shop, b"a")
+    shop.commit()
+    tm.Log(log_address).close()
+    tm.Log(log_address, schema=pa.schema([*DEFAULT, pa.field("note", pa.utf8())])).close()
+    with outbox.relay(log_address) as relay:
+        assert relay.run(follow=False) == 1
+    assert _rows(log_address) == [{"value": b"a", "note": None}]
+
+
+def test_sourced_rows_are_published_as_such(
+    url: str,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    outbox = tm.Outbox(url)
+    outbox.create(sourced=True)
+    outbox.create(sourced=True)
+    shop = application()
+    rows = [
+        tm.Sourced(-(2**31), 2**63 - 1, "Köln \U0001f30a", b"\x00\xff"),
+        tm.Sourced(7, -1, "", b""),
+    ]
+    with shop.cursor() as cursor:
+        outbox.insert(cursor, rows)
+        cursor.execute(
+            f"INSERT INTO {outbox.table} (source_type, source_id, source_name, value) "
+            "VALUES (1, 42, 'web', 'by hand')"
+        )
+    shop.commit()
+    with outbox.relay(log_address) as relay:
+        assert relay.run(follow=False) == 3
+    assert len(outbox) == 0
+    with tm.Log(log_address) as log:
+        assert log.schema.equals(tm.SOURCED)
+        assert [tuple(row.values()) for row in log.read(1).rows()] == [
+            *map(tuple, rows),
+            (1, 42, "web", b"by hand"),
+        ]
+
+
+def test_sourced_and_other_rows_do_not_mix(
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    sourced = tm.Sourced(1, 2, "web", b"a")
+    with application().cursor() as cursor, pytest.raises(SchemaMismatch, match="not every row"):
+        outbox.insert(cursor, [sourced, b"b"])
+    with pytest.raises(SchemaMismatch, match="without sourced"):
+        outbox.create(sourced=True)
+    tm.Log(log_address, schema=tm.SOURCED).close()
+    with pytest.raises(SchemaMismatch, match="source_type"):
+        outbox.relay(log_address)
+    assert len(outbox) == 0
+
+
+def test_an_outbox_or_a_log_that_cannot_be_relayed_is_refused(
+    mariadb: MariaDB, database: str, outbox: tm.Outbox, tmp_path: Path
+) -> None:
+    with pytest.raises(tm.NotAQueue, match="outbox create"):
+        tm.Outbox(mariadb.url(database, "nowhere")).relay(str(tmp_path / "log"))
+    with pytest.raises(tm.InvalidInput, match="memory"):
+        outbox.relay("memory:gone")
+    with pytest.raises(tm.NotAQueue):
+        outbox.relay(str(tmp_path / "log"), create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names_differ", [True, False])
+def test_rounds_of_two_outboxes_are_not_taken_for_each_other(
+    mariadb: MariaDB,
+    database: str,
+    outbox: tm.Outbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names_differ: bool,
+) -> None:
+    """Both publish to one log, by turns; the first one's relay was killed before it sent a round
+    whose number the second one then used. Their databases tell them apart; if those have the same
+    name too, on two servers, the relay stops rather than lose rows.
+    """
+    log, theirs = str(tmp_path / "log"), f"{database}_2"
+    mariadb.execute(f"CREATE DATABASE {theirs}")
+    try:
+        second = tm.Outbox(mariadb.url(theirs, "log"))
+        second.create()
+        for each, value in ((outbox, b"first"), (second, b"second")):
+            mariadb.execute(f"INSERT INTO {each.table} (value) VALUES (%s)", value)
+        mariadb.execute(f"UPDATE {outbox.table} SET round = 1")
+        if not names_differ:
+            monkeypatch.setattr(relaying, "_producer", lambda address: "outbox")
+        with second.relay(log) as relay:
+            assert relay.run(follow=False) == 1
+        with outbox.relay(log) as relay:
+            if names_differ:
+                assert relay.run(follow=False) == 1
+                assert _rows(log) == [b"second", b"first"]
+            else:
+                with pytest.raises(tm.ProducerMismatch):
+                    relay.run(follow=False)
+                assert len(outbox) == 1
+    finally:
+        mariadb.execute(f"DROP DATABASE {theirs}")
 
 
 @each_kind
@@ -264,3 +376,21 @@ def test_the_command_line_makes_an_outbox_and_relays_it(
     done = shell.run(f"tidemill --json outbox relay {url} {tmp_path / 'log'} --once")
     assert done.json() == {"published": 2}
     assert _rows(str(tmp_path / "log")) == [b"a", b"b"]
+
+
+@pytest.mark.slow
+def test_the_command_line_makes_a_sourced_outbox(
+    mariadb: MariaDB, database: str, shell: Shell, tmp_path: Path
+) -> None:
+    url = mariadb.url(database, "shell")
+    made = shell.good(f"tidemill --json outbox create {url} --sourced")
+    columns = ["source_type", "source_id", "source_name", "value"]
+    assert made.json() == {"table": f"`{database}`.`outbox_shell`", "columns": columns}
+    names = ", ".join(columns)
+    mariadb.execute(f"INSERT INTO {database}.outbox_shell ({names}) VALUES (1, 42, 'web', 'a')")
+    shell.good(f"tidemill outbox relay {url} {tmp_path / 'log'} --once")
+    assert _rows(str(tmp_path / "log")) == [
+        {"source_type": 1, "source_id": 42, "source_name": "web", "value": b"a"}
+    ]
+    shell.good(f"tidemill outbox create {url} --sourced")
+    assert "with sourced" in shell.run(f"tidemill outbox create {url}").err

@@ -13,12 +13,13 @@ from tidemill.gateway.interrupts import Interrupts
 
 def _create(options: argparse.Namespace, console: Console) -> None:
     outbox = tm.Outbox(options.outbox)
-    outbox.create()
+    outbox.create(sourced=options.sourced)
+    columns = [*tm.SOURCED.names] if options.sourced else ["value"]
     words = (
         f"the table {outbox.table} is there; insert into it within your transactions:\n"
-        f"  INSERT INTO {outbox.table} (value) VALUES (...)"
+        f"  INSERT INTO {outbox.table} ({', '.join(columns)}) VALUES (...)"
     )
-    console.result(words, {"table": outbox.table})
+    console.result(words, {"table": outbox.table, "columns": columns})
 
 
 def _relay(options: argparse.Namespace, console: Console) -> None:
@@ -49,6 +50,15 @@ def _add_outbox(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _create_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_outbox(parser)
+    parser.add_argument(
+        "--sourced",
+        action="store_true",
+        help="with columns for where rows come from: source_type, source_id, source_name",
+    )
+
+
 def _relay_arguments(parser: argparse.ArgumentParser) -> None:
     _add_outbox(parser)
     parser.add_argument("log", metavar="LOG", help="the log to publish to: a folder or a URL")
@@ -64,8 +74,11 @@ COMMAND = Command(
         Command(
             name="create",
             summary="make the table; one that is there stays as it is",
-            examples=("tidemill outbox create mysql://app@localhost/shop/orders",),
-            arguments=_add_outbox,
+            examples=(
+                "tidemill outbox create mysql://app@localhost/shop/orders",
+                "tidemill outbox create mysql://app@localhost/shop/events --sourced",
+            ),
+            arguments=_create_arguments,
             run=_create,
         ),
         Command(

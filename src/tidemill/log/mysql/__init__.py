@@ -21,6 +21,7 @@ reading      the shards merged by number
 lane_connections  those of a writer
 writer       the right to append
 checkup      the doctor: looks, and changes nothing
+rounds       rows of an outbox that are published together, and how
 outbox       a table that an application inserts into
 relay        its rows, published once each
 """

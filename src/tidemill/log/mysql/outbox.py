@@ -10,16 +10,20 @@ So a row is published if and only if the application's transaction was committed
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+from tidemill.errors import SchemaMismatch
 from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.connection import Connection
 from tidemill.log.mysql.pool import Pool
-from tidemill.log.mysql.relay import Relay
+from tidemill.log.mysql.relay import Relay, columns
 from tidemill.log.mysql.statements import OutboxStatements
+from tidemill.log.sends import Sourced, serialized
 
 RETRY_S = 60.0
+
+T = TypeVar("T")
 
 
 class Outbox:
@@ -44,17 +48,45 @@ class Outbox:
         """The name of the table, quoted."""
         return self.statements.table
 
-    def create(self) -> None:
-        """Make the table; one that is there stays as it is."""
-        self._run(self.statements.create)
+    def create(self, *, sourced: bool = False) -> None:
+        """Make the table; one that is there stays as it is.
+
+        With `sourced` its rows say where they come from, and become rows of a log with the schema
+        `tm.SOURCED`. A table that is there with other columns is a `SchemaMismatch`.
+        """
+        made = OutboxStatements(self.address.database, self.address.name, is_sourced=sourced)
+
+        def work(connection: Connection) -> None:
+            connection.execute(made.create)
+            found = columns(connection, self.address)
+            if made.of_columns(found).is_sourced != sourced:
+                raise SchemaMismatch(
+                    f"the table {self.table} is there with the columns {', '.join(found)}: drop it "
+                    f"once it is empty, or create it {'without' if sourced else 'with'} sourced"
+                )
+
+        self._run(work)
 
     def __len__(self) -> int:
         """How many rows wait to be published."""
-        return int(self._run(self.statements.count)[0][0])
+        return self._run(lambda connection: int(connection.query(self.statements.count)[0][0]))
 
-    def insert(self, cursor: Any, values: Sequence[bytes]) -> None:
-        """Insert rows by a cursor of the application's, within its transaction."""
-        cursor.executemany(self.statements.insert, [(value,) for value in values])
+    def insert(self, cursor: Any, rows: Sequence[Any]) -> None:
+        """Insert rows by a cursor of the application's, within its transaction.
+
+        They are bytes or protobuf messages; in a table made with `sourced`, `tm.Sourced`.
+        """
+        sourced = [isinstance(row, Sourced) for row in rows]
+        if any(sourced) and not all(sourced):
+            raise SchemaMismatch("not every row is a Sourced: insert them apart from others")
+        if any(sourced):
+            values = serialized([row.value for row in rows])
+            rows = [row._replace(value=value) for row, value in zip(rows, values, strict=True)]
+        else:
+            rows = [(value,) for value in serialized(rows)]
+        address = self.address
+        statements = OutboxStatements(address.database, address.name, is_sourced=any(sourced))
+        cursor.executemany(statements.insert, rows)
 
     def relay(self, log: str, *, stopping: threading.Event | None = None, **options: Any) -> Relay:
         """The right to publish to the log at the address `log`, whose options follow.
@@ -63,12 +95,8 @@ class Outbox:
         """
         return Relay(self.address, self.statements, log, self.retry_s, stopping, options)
 
-    def _run(self, statement: str) -> list[tuple[Any, ...]]:
+    def _run(self, work: Callable[[Connection], T]) -> T:
         pool = Pool(self.address, self.retry_s)
-
-        def work(connection: Connection) -> list[tuple[Any, ...]]:
-            return connection.query(statement)
-
         try:
             return pool.run(work)
         finally:

@@ -5,13 +5,6 @@ that of a row with a higher id; so every round takes the lowest ids that are the
 committed before another's INSERT began has the lower id, and is there whenever the other is: it is
 published first. Concurrent rows are published by id.
 
-Two ways to publish a round, both safe against a kill anywhere:
-
-- `SameServer`: the rows go into the log, and out of the outbox, in one transaction.
-- `Elsewhere` (a folder, another server): the rows are given a round number first, then sent under
-  that number, which the log remembers with them, then deleted. A relay that finds rows of a round
-  sends them again under the same number, which changes nothing if they had arrived.
-
 One relay at a time: a named lock of the server, which goes with the relay's connection. A relay
 that lost its connection without noticing cannot publish either: whoever came after it has claimed
 the log, and it is fenced.
@@ -21,48 +14,28 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from tidemill.batch import DEFAULT
+from tidemill.batch import SchemaVersions
 from tidemill.closing import Closing
-from tidemill.errors import Closed, Locked, SchemaMismatch, TidemillError
+from tidemill.errors import Closed, InvalidInput, Locked, NotAQueue, SchemaMismatch
 from tidemill.log.contract import LogStore
-from tidemill.log.frames import encode_rows
 from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.badges import end_holders, new_badge
 from tidemill.log.mysql.connection import Busy, Connection, Lost
 from tidemill.log.mysql.patience import Patience
-from tidemill.log.mysql.statements import LOCK, OutboxStatements
+from tidemill.log.mysql.rounds import Elsewhere, RowsGone, SameServer, Way, schema_of
+from tidemill.log.mysql.statements import LOCK, OUTBOX_COLUMNS, OutboxStatements
 from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.opening import open_store
-from tidemill.log.publisher import Publisher
 
-ROWS_PER_ROUND = 1_000
-BYTES_PER_ROUND = 4 << 20
 POLL_S_MIN = 0.01
 POLL_S_MAX = 0.5
 
-Ids = list[int]
-
-
-class RowsGone(TidemillError):
-    """Rows that were to be published are no longer in the outbox: somebody deleted them."""
-
-
-class Way(ABC):
-    """How a round is published."""
-
-    @abstractmethod
-    def publish(self, connection: Connection) -> int:
-        """Publish one round; returns how many rows it had. May be repeated after `Lost`."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of the log."""
+T = TypeVar("T")
 
 
 class Relay(Closing):
@@ -86,8 +59,9 @@ class Relay(Closing):
         self._way: Way | None = None
         self.published = 0  # rows, by this relay
         try:
-            self._with_patience(lambda _: 0)  # the lock comes first, then the log
-            self._way = _way(address, statements, log, options)
+            # The lock comes first, then the log.
+            found = self._with_patience(lambda connection: columns(connection, address))
+            self._way = _way(address, statements.of_columns(found), log, options)
         except BaseException:
             self.close()
             raise
@@ -134,7 +108,7 @@ class Relay(Closing):
             self._connection.close()
             self._connection = None
 
-    def _with_patience(self, work: Callable[[Connection], int]) -> int:
+    def _with_patience(self, work: Callable[[Connection], T]) -> T:
         patience = Patience(self._retry_s, self._stopping)
         while True:
             try:
@@ -172,120 +146,43 @@ class Relay(Closing):
         return connection
 
 
+def columns(connection: Connection, address: Address) -> list[str]:
+    """The names of the columns of an outbox."""
+    table = f"outbox_{address.name}"
+    found = [str(name) for (name,) in connection.query(OUTBOX_COLUMNS, address.database, table)]
+    if not found:
+        raise NotAQueue(f"the table {table} is not there: make it with `tidemill outbox create`")
+    return found
+
+
 def _way(address: Address, statements: OutboxStatements, log: str, options: dict[str, Any]) -> Way:
-    store = open_store(log, schema=None, **options)
+    schema = schema_of(statements)
+    store = _opened(log, schema, options)
     try:
-        if not store.versions.newest.equals(DEFAULT):
+        try:
+            SchemaVersions([schema]).evolve(store.versions.newest)
+        except SchemaMismatch as cause:
             raise SchemaMismatch(
-                f"the log {store.place} has the columns {store.versions.newest.names}; an outbox "
-                "publishes the column value alone"
-            )
+                f"the log {store.place} has the columns {store.versions.newest.names}, which "
+                f"cannot hold those of the outbox, {schema.names}: {cause}"
+            ) from cause
         if isinstance(store, MySQLLog) and store.is_on_server_of(address):
             return SameServer(store, statements)
-        return Elsewhere(store, Publisher(store, producer=f"outbox-{address.name}"), statements)
+        return Elsewhere(store, address, statements)
     except BaseException:
         store.close()
         raise
 
 
-class SameServer(Way):
-    """Into the log and out of the outbox in one transaction."""
-
-    def __init__(self, store: MySQLLog, statements: OutboxStatements) -> None:
-        self._store = store
-        self._statements = statements
-        self._writer = store.claim()
-
-    def publish(self, connection: Connection) -> int:
-        ids, values = lowest(connection, self._statements)
-        if not ids:
-            return 0
-        payload = pa.record_batch([pa.array(values, pa.binary())], schema=DEFAULT)
-        frames = encode_rows(
-            payload,
-            self._store.versions.newest_fingerprint,
-            bytes_max=self._writer.frame_bytes_max,
-            setting=self._writer.frame_bytes_setting,
+def _opened(log: str, schema: pa.Schema, options: dict[str, Any]) -> LogStore:
+    """The log as it is; one that is not there is made with the columns of the outbox."""
+    if str(log).startswith("memory:"):
+        raise InvalidInput(
+            "rows of an outbox would be gone with a log in memory: give a folder or mysql://"
         )
-
-        def take_out(transaction: Connection) -> None:
-            if transaction.execute(self._statements.delete, ids) != len(ids):
-                raise RowsGone(f"rows of {self._statements.table} were deleted by somebody else")
-
-        self._writer.append(0, self._writer.reserve(len(ids)), frames, also=take_out)
-        return len(ids)
-
-    def close(self) -> None:
-        self._store.close()
-
-
-class Elsewhere(Way):
-    """Sent under a number, by which a repeated send is known."""
-
-    def __init__(self, store: LogStore, publisher: Publisher, statements: OutboxStatements) -> None:
-        self._store = store
-        self._publisher = publisher
-        self._statements = statements
-        self._sent: tuple[int, int] | None = None  # the round, and its rows, that is to be ended
-
-    def publish(self, connection: Connection) -> int:
-        if self._sent is not None:
-            return self._end(connection)  # The connection was lost in the middle of it.
-        number, ids, values = self._begun(connection)
-        if not ids:
-            ids, values = lowest(connection, self._statements)
-            if not ids:
-                return 0
-            last = self._publisher.last_number
-            number = 1 if last is None else last + 1
-            if connection.execute(self._statements.begin, number, ids) != len(ids):
-                # Half of them may have the number now; so the next look finds a round begun.
-                raise RowsGone(f"rows of {self._statements.table} were deleted by somebody else")
-        digest = hashlib.sha256(",".join(map(str, ids)).encode()).digest()
-        payload = pa.record_batch([pa.array(values, pa.binary())], schema=DEFAULT)
-        self._publisher.send(payload, number=number, digest=digest)
-        self._sent = (number, len(ids))
-        return self._end(connection)
-
-    def close(self) -> None:
-        self._publisher.close()
-        self._store.close()
-
-    def _end(self, connection: Connection) -> int:
-        """Take the rows of a round out of the outbox. Repeating it changes nothing."""
-        number, count = self._sent or (0, 0)
-        connection.execute(self._statements.end, number)
-        self._sent = None
-        return count
-
-    def _begun(self, connection: Connection) -> tuple[int, Ids, list[bytes]]:
-        """What an earlier relay, or try, did not end."""
-        rows = connection.query(self._statements.begun)
-        number = int(rows[0][1]) if rows else 0
-        return number, [int(row[0]) for row in rows], [bytes(row[2]) for row in rows]
-
-
-def lowest(connection: Connection, statements: OutboxStatements) -> tuple[Ids, list[bytes]]:
-    """The rows with the lowest ids that are there, as many as make a round."""
-    found = connection.query(statements.sizes, ROWS_PER_ROUND)
-    ids = within([(int(number), int(size)) for number, size in found], BYTES_PER_ROUND)
-    if not ids:
-        return [], []
-    rows = connection.query(statements.values, ids)
-    return [int(row[0]) for row in rows], [bytes(row[1]) for row in rows]
-
-
-def within(sizes: Sequence[tuple[int, int]], bytes_max: int) -> Ids:
-    """The ids of the first rows that hold so many bytes together; one at least.
-
-    >>> within([(1, 60), (2, 60), (3, 10)], 100), within([(1, 200), (2, 1)], 100), within([], 9)
-    ([1], [1], [])
-    """
-    ids: Ids = []
-    total = 0
-    for number, size in sizes:
-        total += size
-        if ids and total > bytes_max:
-            break
-        ids.append(number)
-    return ids
+    try:
+        return open_store(log, schema=None, **{**options, "create": False})
+    except NotAQueue:
+        if not options.get("create", True):
+            raise
+        return open_store(log, schema=schema, **options)

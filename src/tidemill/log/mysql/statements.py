@@ -249,32 +249,54 @@ class Statements:
 _OUTBOX = """
 CREATE TABLE IF NOT EXISTS {table} (
   id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-  value LONGBLOB NOT NULL,
+{sources}  value LONGBLOB NOT NULL,
   round BIGINT NULL,
   KEY round (round)
 ) ENGINE=InnoDB
 """
 
+_SOURCES = """  source_type INT NOT NULL,
+  source_id BIGINT NOT NULL,
+  source_name VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL,
+"""
+_SOURCE_COLUMNS = ("source_type", "source_id", "source_name")
+OUTBOX_COLUMNS = (
+    "SELECT column_name FROM information_schema.columns "
+    "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+)
+
 
 class OutboxStatements:
     """The statements for one outbox; `round` is set while rows are on their way elsewhere.
+
+    One that is sourced says of each row where it comes from, as `tm.SOURCED` does.
 
     >>> OutboxStatements("shop", "orders").table
     '`shop`.`outbox_orders`'
     """
 
-    def __init__(self, database: str, name: str) -> None:
+    def __init__(self, database: str, name: str, *, is_sourced: bool = False) -> None:
         """Any database is quoted; the name must have passed `check_log_name`."""
+        self.is_sourced = is_sourced
+        self._database, self._name = database, name
         quoted = database.replace("`", "``")
         self.table = f"`{quoted}`.`outbox_{name}`"
         # The driver takes % for an argument.
         table = self.table.replace("%", "%%")
-        self.create = _OUTBOX.format(table=table)
-        self.insert = f"INSERT INTO {table} (value) VALUES (%s)"
+        self.columns = [*(_SOURCE_COLUMNS if is_sourced else ()), "value"]
+        names = ", ".join(self.columns)
+        size = "LENGTH(value) + LENGTH(source_name)" if is_sourced else "LENGTH(value)"
+        self.create = _OUTBOX.format(table=table, sources=_SOURCES if is_sourced else "")
+        places = ", ".join(["%s"] * len(self.columns))
+        self.insert = f"INSERT INTO {table} ({names}) VALUES ({places})"
         self.count = f"SELECT COUNT(*) FROM {table}"
-        self.sizes = f"SELECT id, LENGTH(value) FROM {table} ORDER BY id LIMIT %s"
-        self.values = f"SELECT id, value FROM {table} WHERE id IN %s ORDER BY id"
+        self.sizes = f"SELECT id, {size} FROM {table} ORDER BY id LIMIT %s"
+        self.rows = f"SELECT id, {names} FROM {table} WHERE id IN %s ORDER BY id"
         self.delete = f"DELETE FROM {table} WHERE id IN %s"
-        self.begun = f"SELECT id, round, value FROM {table} WHERE round IS NOT NULL ORDER BY id"
+        self.begun = f"SELECT round, id, {names} FROM {table} WHERE round IS NOT NULL ORDER BY id"
         self.begin = f"UPDATE {table} SET round = %s WHERE id IN %s AND round IS NULL"
         self.end = f"DELETE FROM {table} WHERE round = %s"
+
+    def of_columns(self, columns: Sequence[str]) -> OutboxStatements:
+        """The statements for a table that has these columns."""
+        return OutboxStatements(self._database, self._name, is_sourced="source_type" in columns)
