@@ -228,14 +228,14 @@ def test_pops_that_wait_at_the_same_time_share_one_take_and_one_sync(tmp_path: P
         before = fs.calls.copy()
         fs.sync_began.clear()
         fs.may_sync.clear()
-        # One pop is at the disk, one waits for the end of the queue, the others wait for that one.
+        # One pop is at the disk; whoever comes meanwhile waits for it, and is served with the rest.
         first = pool.submit(queue.pop, 2)
         assert fs.sync_began.wait(WITHIN_S)
         others = [pool.submit(queue.pop, 2) for _ in range(threads - 1)]
-        _until(lambda: len(queue._pops._pops._waiting) == threads - 2)
+        _until(lambda: len(queue._pops._pops._waiting) == threads - 1)
         fs.may_sync.set()
         batches = [future.result(WITHIN_S) for future in [first, *others]]
-        assert fs.calls["sync.segment"] - before["sync.segment"] == 3
+        assert fs.calls["sync.segment"] - before["sync.segment"] == 2
         popped = [key for batch in batches for key in batch.keys.to_pylist()]
         assert sorted(popped) == list(range(2 * threads - 3))
         # Whoever came last finds what is left; all others get what they asked for, side by side.
@@ -256,7 +256,7 @@ def test_pops_that_share_a_take_that_fails_all_fail_and_take_nothing(tmp_path: P
         first = pool.submit(queue.pop)
         assert fs.sync_began.wait(WITHIN_S)
         others = [pool.submit(queue.pop) for _ in range(3)]
-        _until(lambda: len(queue._pops._pops._waiting) == 2)
+        _until(lambda: len(queue._pops._pops._waiting) == 3)
 
         def fail(*_: object) -> None:
             raise OSError(5, "Input/output error")
@@ -273,7 +273,71 @@ def test_pops_that_share_a_take_that_fails_all_fail_and_take_nothing(tmp_path: P
         queue.close()
     with tm.PriorityQueue(tmp_path) as queue:
         # The take that failed may have reached the disk or not, but the one before it did.
-        assert queue.peek(-1).keys.to_pylist() in ([1, 2, 3, 4, 5, 6, 7], [2, 3, 4, 5, 6, 7])
+        assert queue.peek(-1).keys.to_pylist() in ([1, 2, 3, 4, 5, 6, 7], [4, 5, 6, 7])
+
+
+def test_a_pop_interrupted_before_its_turn_takes_nothing_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tm.PriorityQueue(tmp_path) as queue, ThreadPoolExecutor(4) as pool:
+        queue.push([(key, b"x") for key in range(8)])
+        pops = queue._pops._pops
+        at_the_gate, may_pass = threading.Event(), threading.Event()
+
+        class InterruptedGate:
+            """Where the first leader is interrupted, and all others pass."""
+
+            is_first = True
+
+            def __enter__(self) -> None:
+                if self.is_first:
+                    self.is_first = False
+                    at_the_gate.set()
+                    assert may_pass.wait(WITHIN_S)
+                    raise KeyboardInterrupt
+                queue._cursor.lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                queue._cursor.lock.release()
+
+        monkeypatch.setattr(pops, "_gate", InterruptedGate())
+        leader = pool.submit(queue._pops.take, 1)
+        assert at_the_gate.wait(WITHIN_S)
+        others = [pool.submit(queue.pop) for _ in range(3)]
+        _until(lambda: len(pops._waiting) == 4)
+        may_pass.set()
+        with pytest.raises(KeyboardInterrupt):
+            leader.result(WITHIN_S)
+        popped = [other.result(WITHIN_S).keys.to_pylist() for other in others]
+        assert sorted(popped) == [[0], [1], [2]]
+        assert queue.pop().keys.to_pylist() == [3]
+        assert not pops.is_led
+
+
+def test_threads_of_two_forks_that_meet_the_same_damage_set_it_aside_once(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.fork("other")
+        for key in range(40):
+            queue.push([(key, b"item %d" % key)])
+    (segment,) = (tmp_path / "journal").glob("*.segment")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"item 20") + 3] ^= 1
+    segment.write_bytes(data)
+    with tm.PriorityQueue(tmp_path, on_corruption="continue") as queue:
+        fork = queue.fork("other")
+        popped: dict[str, list[int]] = {"": [], "other": []}
+
+        def drain(name: str, end: tm.PriorityQueue | tm.Fork) -> None:
+            while len(batch := end.pop()):
+                popped[name] += batch.keys.to_pylist()
+
+        together(
+            *[lambda: drain("", queue) for _ in range(4)],
+            *[lambda: drain("other", fork) for _ in range(4)],
+        )
+        expected = [key for key in range(40) if key != 20]
+        assert sorted(popped[""]) == sorted(popped["other"]) == expected
+        assert len(queue) == len(fork) == 0
 
 
 def _until(condition: Callable[[], bool]) -> None:

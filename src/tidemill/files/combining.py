@@ -1,9 +1,9 @@
 """Requests that wait at the same time are served together, by one of their threads.
 
-A thread that finds nobody serving leads: it serves its own request, wakes the threads whose
-requests were served and hands over to the first of those that came meanwhile, which takes all that
-wait. Everybody else sleeps until its request is done. So the more threads there are, the more
-requests share what serving costs, and one thread alone pays next to nothing.
+A thread that finds nobody serving leads: it serves its own request and all that wait by the time it
+may begin, wakes the threads whose requests were served, and hands over to the first of those that
+came meanwhile. Everybody else sleeps until its request is done. So the more threads there are, the
+more requests share what serving costs, and one thread alone pays next to nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 from tidemill.errors import StorageFailed, TidemillError
@@ -28,16 +29,30 @@ class Request:
 
 
 R = TypeVar("R", bound=Request)
+_OPEN: AbstractContextManager[object] = nullcontext()
 
 
 class Combining(Generic[R]):
-    """Lets one thread at a time serve all requests that wait."""
+    """Lets one thread at a time serve all requests that wait.
 
-    def __init__(self, serve: Callable[[list[R]], None]) -> None:
+    `gate` is what a leader must hold to serve. It gathers once it has it: those who came while it
+    waited at the gate are served too.
+    """
+
+    def __init__(
+        self, serve: Callable[[list[R]], None], gate: AbstractContextManager[object] = _OPEN
+    ) -> None:
         self._serve = serve
+        self._gate = gate
         self._mutex = threading.Lock()
         self._waiting: list[R] = []
         self._is_led = False
+        self._heir: R | None = None  # the request whose thread is to lead next
+
+    @property
+    def is_led(self) -> bool:
+        """Whether somebody serves, or is about to."""
+        return self._is_led
 
     def request(self, mine: list[R]) -> None:
         """Return once the requests of this thread are served; raise what stopped one otherwise,
@@ -52,7 +67,7 @@ class Combining(Generic[R]):
                 wakeup.acquire()
                 for request in mine:
                     request.wakeup = wakeup
-                self._waiting += mine
+            self._waiting += mine
         if leads:
             self._lead(mine)
         else:
@@ -68,17 +83,24 @@ class Combining(Generic[R]):
         try:
             wakeup.acquire()
         except BaseException:
-            self._abandon(mine, wakeup)
+            with self._mutex:
+                was_promoted = self._heir is mine[0]
+                self._withdraw(mine)
+            if was_promoted:
+                self._hand_over()
             raise
         if not mine[0].done:
-            with self._mutex:
-                group, self._waiting = self._waiting, []
-            self._lead(group)
+            self._lead(mine)
 
-    def _lead(self, group: list[R]) -> None:
+    def _lead(self, mine: list[R]) -> None:
+        group: list[R] = []
         failure: BaseException | None = None
         try:
-            self._serve(group)
+            with self._gate:
+                with self._mutex:
+                    self._heir = None
+                    group, self._waiting = self._waiting, group
+                self._serve(group)
         except TidemillError as error:
             failure = error
         except BaseException as error:
@@ -91,6 +113,9 @@ class Combining(Generic[R]):
                 # Who serves may have noted failures of some of them.
                 request.failure = request.failure or failure
                 request.done = True
+            if not group:
+                with self._mutex:
+                    self._withdraw(mine)  # The interrupt came at the gate.
             self._hand_over()
             for request in group:
                 if request.wakeup is not None:
@@ -100,19 +125,15 @@ class Combining(Generic[R]):
         """Wake the next leader, if anyone waits."""
         with self._mutex:
             if self._waiting:
-                _wake(self._waiting[0])
+                self._heir = self._waiting[0]
+                _wake(self._heir)
             else:
+                self._heir = None
                 self._is_led = False
 
-    def _abandon(self, mine: list[R], wakeup: threading.Lock) -> None:
-        """The waiting thread was interrupted: withdraw what is not being served yet."""
-        with self._mutex:
-            if mine[0] not in self._waiting:
-                return
-            was_promoted = not wakeup.locked()
-            self._waiting = [request for request in self._waiting if request not in mine]
-        if was_promoted:
-            self._hand_over()
+    def _withdraw(self, mine: list[R]) -> None:
+        """Forget what is not being served yet. Called under the mutex."""
+        self._waiting = [request for request in self._waiting if request not in mine]
 
 
 def _wake(request: Request) -> None:

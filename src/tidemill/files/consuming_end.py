@@ -40,7 +40,7 @@ class ConsumingEnd:
     def __init__(self, core: QueueCore, cursor: Cursor) -> None:
         self._core = core
         self._cursor = cursor
-        self._pops = SharedPops(lambda rows: self._tolerating(self._take, rows, INT64_MAX))
+        self._pops = SharedPops(self._take, cursor.lock)
 
     def pop(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
         """Take the `n` items with the smallest keys; n < 0 takes all.
@@ -249,13 +249,18 @@ class ConsumingEnd:
 
     def _take_shared(self, rows: int, limit: int) -> Selection:
         """Choose items and consume them, together with other pops if one is under way."""
-        lock = self._cursor.lock
         if limit != INT64_MAX:
             return self._tolerating(self._take, rows, limit)
-        if not lock.acquire(blocking=False):
+        return self._past_damage(self._take_alone_or_together, rows)
+
+    def _take_alone_or_together(self, rows: int) -> Selection:
+        lock = self._cursor.lock
+        # Who finds the lock free while others wait for it must not slip in before them: each would
+        # pay for a write of its own.
+        if self._pops.is_under_way or not lock.acquire(blocking=False):
             return self._pops.take(rows)
         try:
-            return self._tolerating(self._take, rows, limit)
+            return self._take(rows)
         finally:
             lock.release()
 
@@ -263,8 +268,9 @@ class ConsumingEnd:
         """Choose items."""
         return self._tolerating(self._cursor.select, rows, limit)
 
-    def _take(self, rows: int, limit: int) -> Selection:
+    def _take(self, rows: int, limit: int = INT64_MAX) -> Selection:
         """Choose items and consume them. Called under the cursor's lock."""
+        self._check()
         self._check_not_reading()
         selection = self._cursor.select(rows, limit)
         if selection.parts:
@@ -309,11 +315,21 @@ class ConsumingEnd:
 
     def _tolerating(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Attempt under the cursor's lock; set damaged frames aside and try again, if told to."""
+
+        def locked() -> T:
+            with self._cursor.lock:
+                self._check()
+                return attempt(*args, **options)
+
+        return self._past_damage(locked)
+
+    def _past_damage(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Attempt until no damaged frame is in the way, if such are to be set aside. The caller
+        holds no cursor: setting aside takes those of all forks, in order.
+        """
         while True:
             try:
-                with self._cursor.lock:
-                    self._check()
-                    return attempt(*args, **options)
+                return attempt(*args, **options)
             except DamagedFrame as damage:
                 self._core.handle_damage(damage)
 

@@ -8,6 +8,7 @@ has taken anything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from tidemill.files.combining import Combining, Request
 from tidemill.files.cursor import Selection
@@ -25,9 +26,16 @@ class _Pop(Request):
 class SharedPops:
     """The pops of one consuming end."""
 
-    def __init__(self, take: Callable[[int], Selection]) -> None:
+    def __init__(
+        self, take: Callable[[int], Selection], lock: AbstractContextManager[object]
+    ) -> None:
         self._take = take
-        self._pops = Combining(self._serve)
+        self._pops = Combining(self._serve, lock)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether somebody pops, or is about to, for all who wait."""
+        return self._pops.is_led
 
     def take(self, rows: int) -> Selection:
         """Consume the next items; what is returned names those of this pop alone."""
