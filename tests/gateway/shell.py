@@ -46,9 +46,7 @@ class Shell:
         self._bin = folder / "bin"
         self._bin.mkdir()
         command = self._bin / "tidemill"
-        command.write_text(
-            f'#!/bin/sh\nexec "{sys.executable}" -m tidemill.gateway.command_line "$@"\n'
-        )
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tidemill "$@"\n')
         command.chmod(0o755)
 
     @property

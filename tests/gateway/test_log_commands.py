@@ -51,8 +51,27 @@ def test_a_new_log_takes_its_columns_from_the_first_rows(shell: Shell) -> None:
 
 
 def test_bad_input_makes_no_log(shell: Shell) -> None:
-    shell.refused("echo 'no json' | tidemill send orders/ -", 3, "invalid-input")
+    error = shell.refused("echo 'no json' | tidemill send orders/ -", 3, "invalid-input")
+    assert "--skip-rows" not in error["message"]
     assert not (shell.folder / "orders").exists()
+
+
+@pytest.mark.parametrize("command", ["len", "push", "doctor --repair"])
+def test_a_url_in_place_of_a_folder_makes_none_and_shows_no_password(
+    shell: Shell, command: str
+) -> None:
+    name, *options = command.split()
+    url = "MYSQL://app:hush@127.0.0.1:1/shop/orders"
+    arguments = " ".join([name, url, *options])
+    error = shell.refused(f"echo '{{}}' | tidemill {arguments}", 3, "invalid-input")
+    assert "hush" not in error["message"]
+    assert [path.name for path in shell.folder.iterdir()] == ["bin"]
+
+
+def test_sync_is_an_option_of_folders(shell: Shell) -> None:
+    url = "mysql://app@127.0.0.1:1/shop/orders"
+    send = f"echo '{{\"n\": 1}}' | tidemill send {url} - --sync none"
+    assert "no option 'sync'" in shell.refused(send, 3, "invalid-input")["message"]
 
 
 def test_with_a_producer_nothing_is_sent_twice(shell: Shell) -> None:
@@ -132,7 +151,8 @@ def test_consumers_and_lag(orders: Shell) -> None:
     late = orders.run("tidemill lag orders/ --max 6")
     assert late.status == 16
     assert "consumer one is 7 rows behind" in late.err
-    orders.refused("tidemill lag orders/ three", 4, "not-found")
+    missing = orders.refused("tidemill lag orders/ three", 4, "not-found")
+    assert missing["message"] == "the log has no consumer 'three'; its consumers: one, two"
     orders.refused("tidemill consumers orders/ --remove three --yes", 4, "not-found")
     orders.refused("tidemill consumers orders/ --remove one", 12, "declined")
     orders.good("tidemill consumers orders/ --remove one --yes")

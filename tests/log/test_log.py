@@ -27,6 +27,15 @@ def test_protobuf_messages_are_sent_as_their_bytes(address: str) -> None:
     assert Timestamp.FromString(rows[2]).seconds == 7
 
 
+def test_an_iterator_may_give_what_a_list_may(address: str) -> None:
+    with tm.Log(address, schema=tm.SOURCED) as log, log.publisher() as out:
+        out.send(tm.Sourced(1, number, "web", b"") for number in range(3))
+        assert log.read().payload.column("source_id").to_pylist() == [0, 1, 2]
+    with tm.Log(f"{address}-2") as log, log.publisher() as out:
+        out.send(iter([StringValue(value="one"), b"two"]))
+        assert log.read().rows()[1] == b"two"
+
+
 def test_sourced_rows_say_where_they_come_from(address: str) -> None:
     with tm.Log(address, schema=tm.SOURCED) as log, log.publisher() as out:
         out.send(tm.Sourced(1, 42, "web", b"one"))
@@ -104,6 +113,17 @@ def test_trimming_takes_a_number_or_a_time(address: str) -> None:
         assert log.consumers() == {}
         with pytest.raises(tm.InvalidInput):
             log.trim(before=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+@pytest.mark.parametrize("before", [0, -1, True, "earliest", 1.5, None])
+def test_what_is_neither_number_nor_time_trims_nothing(address: str, before: object) -> None:
+    with tm.Log(address) as log:
+        log.publisher().send([b"a", b"b"])
+        with pytest.raises(tm.InvalidInput, match="before is the number of a row"):
+            log.trim(before)  # type: ignore[arg-type]
+        with pytest.raises(tm.InvalidInput, match="before has no time zone"):
+            log.trim(datetime(2026, 1, 1))  # noqa: DTZ001
+        assert log.ends().first == 1
 
 
 def test_closing_a_log_closes_what_was_made_of_it(address: str) -> None:

@@ -196,6 +196,14 @@ def test_what_was_not_given_cannot_be_acked(full: LogStore, seq: object) -> None
         assert receiver.pointer == 0
 
 
+def test_a_range_is_acked_from_its_lower_end_on(full: LogStore) -> None:
+    with Receiver(full, "billing") as receiver:
+        assert receiver.receive() is not None
+        with pytest.raises(tm.InvalidInput, match="not 2 to 1"):
+            receiver.ack(2, 1)
+        assert receiver.pointer == 0
+
+
 def test_rows_that_were_only_read_ahead_cannot_be_acked(full: LogStore) -> None:
     with Receiver(full, "one", rows_max=10) as receiver:
         assert receiver.receive() is not None

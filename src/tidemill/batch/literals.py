@@ -17,7 +17,8 @@ from tidemill.errors import InvalidInput, InvalidKey, SchemaMismatch, TooLarge
 from tidemill.limits import BATCH_BYTES_MAX, MIB
 
 ALLOWED = (
-    "push a list of (key, bytes) pairs, of bytes or of dicts, or an Arrow, pandas or polars table"
+    "give a list of bytes, of dicts or (to a queue) of (key, bytes) pairs, or an Arrow, pandas or "
+    "polars table"
 )
 
 

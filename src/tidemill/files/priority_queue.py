@@ -86,6 +86,8 @@ class PriorityQueue(ConsumingEnd, Closing):
         segment_bytes: int
         | None = None,  # of a new folder; None: 64 MiB, less for a small bytes_max
     ) -> None:
+        if isinstance(path, str) and "://" in path:
+            raise InvalidInput("a priority queue is kept in a folder; a URL names a log: tm.Log")
         _check_options(sync, on_corruption, when_full)
         _check_number("buckets_open_max", buckets_open_max, 0)
         _check_number("bytes_max", bytes_max, BYTES_MAX_LEAST)

@@ -178,7 +178,7 @@ def fill_positionals(options: argparse.Namespace) -> None:
         values.insert(0, home)
     missing = [noun, *(other.name.upper() for other in required)][len(values) :]
     if missing:
-        hint = f"; {variable} may name the folder" if not home else ""
+        hint = f"; {variable} may name the {noun.lower()}" if not home else ""
         parser.error(f"missing: {', '.join(missing)}{hint}")
     if not values[0]:
         parser.error(f"argument {noun}: it is empty, and no name of a folder")

@@ -116,7 +116,9 @@ def run() -> NoReturn:
 def parser() -> Parser:
     """The parser of the whole command line."""
     return make_parser(
-        "Durable queues on Arrow batches, in a folder.", f"tidemill {tm.__version__}", COMMANDS
+        "Durable queues and logs on Arrow batches, in a folder or on MySQL.",
+        f"tidemill {tm.__version__}",
+        COMMANDS,
     )
 
 

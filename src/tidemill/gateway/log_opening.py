@@ -13,7 +13,8 @@ from typing import Any
 import tidemill as tm
 from tidemill.gateway.opening import is_queue
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:", re.ASCII)
+_URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.ASCII | re.IGNORECASE)
+_FILE = re.compile(r"\Afile:", re.IGNORECASE)
 
 
 def is_folder(address: str) -> bool:
@@ -22,12 +23,12 @@ def is_folder(address: str) -> bool:
     >>> is_folder("orders/"), is_folder("mysql://host/db/orders"), is_folder("file:orders")
     (True, False, True)
     """
-    return _URL.match(address) is None or address.startswith("file:")
+    return _URL.match(address) is None
 
 
 def exists(address: str) -> bool:
     """Whether there is something in the folder of a log; what a server has, only it knows."""
-    return not is_folder(address) or is_queue(address.removeprefix("file:"))
+    return not is_folder(address) or is_queue(_folder(address))
 
 
 @contextmanager
@@ -35,11 +36,15 @@ def open_log(options: argparse.Namespace, **more: Any) -> Iterator[tm.Log]:
     """The log that is there; only a command that sends makes one."""
     address = options.queue
     if not exists(address):
-        folder = Path(address.removeprefix("file:"))
+        folder = Path(_folder(address))
         there = f"{folder} holds no log" if folder.exists() else f"there is no folder {folder}"
         raise tm.NotAQueue(f"{there}; `tidemill send` makes one")
     with tm.Log(address, create=False, **more) as log:
         yield log
+
+
+def _folder(address: str) -> str:
+    return _FILE.sub("", address)
 
 
 def row_or_time(text: str) -> int | datetime:

@@ -67,6 +67,10 @@ def named_fork(queue: tm.PriorityQueue, name: str) -> tm.Fork:
 
 def check_is_queue(path: str) -> None:
     """Refuse a folder that holds no queue."""
+    if "://" in path:
+        raise tm.InvalidInput(
+            "a queue is kept in a folder; a URL names a log: see send, receive and consumers"
+        )
     if is_queue(path):
         return
     if not Path(path).exists():

@@ -18,7 +18,7 @@ from tidemill.log.contract import Ends
 from tidemill.log.opening import open_store
 from tidemill.log.publisher import Publisher
 from tidemill.log.receiver import Receiver
-from tidemill.log.start import Start, start_seq
+from tidemill.log.start import Start, row_at, start_seq
 
 _READ_BYTES_MAX = 256 * 1024 * 1024
 
@@ -173,7 +173,10 @@ class Log(Closing):
         ...     log.trim(before=3), log.read().rows()
         (3, [b'c'])
         """
-        return self._store.trim(start_seq(self._store, before), force=force)
+        first = row_at(self._store, before, "before")
+        if first is None:
+            raise InvalidInput(f"before is the number of a row, or a datetime; not {before!r}")
+        return self._store.trim(first, force=force)
 
     def close(self) -> None:
         """Close the publishers and receivers that were made here, and let go; twice does no harm.

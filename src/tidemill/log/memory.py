@@ -206,6 +206,7 @@ class MemoryLog(LogStore):
 
     def remove_consumer(self, name: str) -> None:
         shelf = self._open()
+        check_name(name, what="consumer")
         with shelf.changed:
             shelf.consumers.pop(name, None)
             shelf.tell()

@@ -19,7 +19,7 @@ from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
 from tidemill.names import check_name
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
 
 _shelves: dict[str, Shelf] = {}
 _shelves_mutex = threading.Lock()
@@ -37,13 +37,13 @@ def open_store(
     tidemill.errors.InvalidInput: a log cannot be kept at gopher: give a folder, memory: or mysql://
     """
     found = _SCHEME.match(address) if isinstance(address, str) else None
-    scheme = found[1] if found else "file"
+    scheme = found[1].lower() if found else "file"
     if scheme == "memory":
-        return _open_shelf(str(address).removeprefix("memory:"), schema, options)
+        return _open_shelf(str(address)[len("memory:") :], schema, options)
     if scheme == "file":
         from tidemill.log.on_files.store import FileLog  # noqa: PLC0415 (only who needs it)
 
-        path = str(address).removeprefix("file:") if isinstance(address, str) else address
+        path = address[len("file:") :] if found and isinstance(address, str) else address
         try:
             return FileLog(path, schema=schema, **options)
         except TypeError as error:

@@ -212,6 +212,8 @@ class Receiver(Closing):
         for number in (seq, last):
             if not isinstance(number, int) or isinstance(number, bool):
                 raise InvalidInput(f"a row is acked by its number, not by {number!r}")
+        if last < seq:
+            raise InvalidInput(f"rows are acked from the lower number on, not {seq} to {last}")
         with self._mutex:
             self._check()
             if last > self._given:

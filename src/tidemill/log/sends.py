@@ -9,7 +9,7 @@ send([Sourced(1, 42, "web", b)])  rows that say where they come from, in the sch
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -113,6 +113,8 @@ def payload_of(data: object, schema: pa.Schema) -> pa.RecordBatch:
     """
     if isinstance(data, (bytes, bytearray, memoryview, Mapping, Sourced)) or _is_message(data):
         data = [data]
+    if isinstance(data, Iterator):
+        data = list(data)
     if isinstance(data, (list, tuple)) and data:
         first = data[0]
         if isinstance(first, Sourced):

@@ -1,4 +1,4 @@
-"""Where to start in a log: at a number, a time, or one of its ends."""
+"""Where to start in a log: its ends, the number of a row, or a time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,23 @@ def start_seq(store: LogStore, start: Start) -> int:
         return store.ends().first
     if start == "latest":
         return store.ends().next
-    if isinstance(start, datetime):
-        if start.tzinfo is None:
-            raise InvalidInput("start has no time zone: datetime.now(timezone.utc), for example")
-        since = start - datetime(1970, 1, 1, tzinfo=UTC)
-        return store.seq_at(
-            since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds
-        )
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 1:
-        return start
+    found = row_at(store, start, "start")
+    if found is not None:
+        return found
     raise InvalidInput(
         f"start is 'earliest', 'latest', the number of a row, or a datetime; not {start!r}"
     )
+
+
+def row_at(store: LogStore, place: object, what: str) -> int | None:
+    """The number of a row, or that of the first row from a time on; None for anything else."""
+    if isinstance(place, datetime):
+        if place.tzinfo is None:
+            raise InvalidInput(f"{what} has no time zone: datetime.now(timezone.utc), for example")
+        since = place - datetime(1970, 1, 1, tzinfo=UTC)
+        return store.seq_at(
+            since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds
+        )
+    if isinstance(place, int) and not isinstance(place, bool) and place >= 1:
+        return place
+    return None

@@ -42,6 +42,13 @@ def test_a_start_is_brought_within_the_log(full: LogStore, start: int, pointer: 
     assert full.claim_consumer("one", start=start).pointer == pointer
 
 
+def test_what_no_consumer_can_be_called_is_not_removed(full: LogStore) -> None:
+    for name in ("/writer", "a b", ""):
+        with pytest.raises(InvalidName):
+            full.remove_consumer(name)
+    assert full.ends() == (1, 21)
+
+
 def test_a_start_below_the_first_row_begins_there(full: LogStore) -> None:
     full.trim(11)
     assert full.claim_consumer("one", start=1).pointer == 10

@@ -10,6 +10,8 @@ import pytest
 from tests.log.contract.writing import frames_of
 from tests.services.mariadb import MariaDB
 from tests.services.server import skip_or_fail
+from tidemill.errors import Unavailable
+from tidemill.log.mysql import patience
 from tidemill.log.mysql import writer as writing
 from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.store import MySQLLog
@@ -98,3 +100,47 @@ def test_each_setting_that_voids_the_promise_is_named(name: str, value: str) -> 
 def test_settings_that_keep_the_promise_are_not_complained_about() -> None:
     for values in ({}, {"innodb_flush_log_at_trx_commit": "3"}, {"sync_binlog": "0"}):
         assert ServerSettings.of({"log_bin": "OFF", **values}).durability == "synced"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "sql_select_limit = 1",
+        "max_join_size = 1",
+        "sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'",
+        "autocommit = 0",
+        "tx_isolation = 'SERIALIZABLE'",
+        "tx_isolation = 'READ-UNCOMMITTED'",
+        "completion_type = 'CHAIN'",
+        "default_storage_engine = 'MyISAM'",
+    ],
+)
+def test_what_others_need_of_a_server_does_not_matter(
+    mariadb: MariaDB, url: str, setting: str
+) -> None:
+    name = setting.split(maxsplit=1)[0]
+    ((before,),) = mariadb.execute(f"SELECT @@GLOBAL.{name}")
+    mariadb.execute(f"SET GLOBAL {setting}")
+    try:
+        store = MySQLLog(url)
+    finally:
+        mariadb.execute(f"SET GLOBAL {name} = %s", before)
+    with store:
+        writer = store.claim()
+        for lane in range(writer.lanes):
+            writer.append(lane, writer.reserve(2), frames_of([b"\\'\x00", b'"%s']))
+        batches = store.read(1, rows_max=100, bytes_max=1 << 20)
+        assert sum(len(batch) for batch in batches) == 2 * writer.lanes
+        assert store.trim(2) == 2
+
+
+def test_whoever_waits_for_a_server_is_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "TELL_S", 0.0)
+    with pytest.raises(Unavailable, match=r"gave up after 0\.2 s"):
+        MySQLLog("mysql://app:hush@127.0.0.1:1/shop/orders", retry_s=0.2)
+    (record,) = caplog.records
+    assert "mysql://app@127.0.0.1:1/shop/orders" in record.getMessage()
+    assert "trying again" in record.getMessage()
+    assert "hush" not in caplog.text

@@ -57,6 +57,26 @@ def test_another_parallelism_is_refused(open_log: Open) -> None:
             open_log(parallelism=wrong)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"parallelism": "4"},
+        {"parallelism": True},
+        {"retry_s": None},
+        {"retry_s": -1},
+        {"writes_per_second_max": "fast"},
+        {"writes_per_second_max": -1},
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_made(
+    mariadb: MariaDB, database: str, open_log: Open, option: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(option))):
+        open_log(**option)
+    assert mariadb.execute(f"SHOW TABLES FROM {database}") == []
+
+
 def test_a_log_that_is_not_there_is_not_made_unless_asked_for(open_log: Open) -> None:
     with pytest.raises(NotAQueue, match="no log named 'log'"):
         open_log(create=False)

@@ -27,7 +27,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 def run_lag(options: argparse.Namespace, console: Console) -> None:
     with open_log(options) as log:
         found = _standing(log)
-        _check_there(log, options.consumer, found)
+        _check_there(options.consumer, found)
     if options.consumer is not None:
         found = [one for one in found if one["name"] == options.consumer]
     words = "\n".join(f"{one['name']} {one['lag']}" for one in found)
@@ -49,15 +49,15 @@ def _standing(log: tm.Log) -> list[dict[str, Any]]:
     ]
 
 
-def _check_there(log: tm.Log, name: str | None, found: list[dict[str, Any]]) -> None:
+def _check_there(name: str | None, found: list[dict[str, Any]]) -> None:
     names = [one["name"] for one in found]
     if name is not None and name not in names:
         known = ", ".join(names) if names else "none"
-        raise NotFound(f"{log!r} has no consumer {name!r}; its consumers: {known}")
+        raise NotFound(f"the log has no consumer {name!r}; its consumers: {known}")
 
 
 def _remove(log: tm.Log, options: argparse.Namespace, console: Console) -> None:
-    _check_there(log, options.remove, _standing(log))
+    _check_there(options.remove, _standing(log))
     console.confirm(
         lambda: f"Remove consumer {options.remove}? Nothing is kept for it any more.",
         is_sure=options.yes,

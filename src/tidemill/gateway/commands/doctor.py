@@ -9,18 +9,20 @@ import tidemill as tm
 from tidemill.gateway.arguments import add_queue
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
+from tidemill.gateway.log_opening import is_folder
 from tidemill.gateway.opening import check_is_queue
 from tidemill.gateway.progress import Progress
 from tidemill.gateway.refusal import FoundDamage
 
 DETAILS = """
 Without an option it changes nothing, and works beside the owner of the folder. It ends with status
-9 if something is damaged.
+9 if something is damaged. In place of a folder it takes the URL of a log on a server, whose rows it
+verifies, and whose settings it looks at.
 """
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    if options.queue.startswith(("mysql://", "mariadb://")):
+    if not is_folder(options.queue):
         _verify_on_server(options, console)
         return
     check_is_queue(options.queue)
@@ -68,7 +70,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     name="doctor",
-    summary="verify a folder, and repair it as far as told to",
+    summary="verify a queue or a log, and repair a folder as far as told to",
     details=DETAILS,
     examples=(
         "tidemill doctor spool/",

@@ -86,7 +86,8 @@ class Pushed:
         )
         if isinstance(error, tm.StorageFailed):
             words += "; whether the next rows are in as well is not known, so look before you go on"
-        words += f"; row numbers above count from there; go on with {go_on}"
+        if self.skip_rows or self.rows:
+            words += f"; row numbers above count from there; go on with {go_on}"
         return Stopped(error, words, {**self.document(verb), "go_on": go_on})
 
 

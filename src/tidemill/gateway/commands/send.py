@@ -106,7 +106,7 @@ def _opened(
     """The log, and the rows that are meant for it; a new log in a folder is made when its first
     rows are known to be good.
     """
-    more = {"sync": options.sync} if is_folder(options.queue) else {}
+    more = {} if options.sync is None else {"sync": options.sync}
     if exists(options.queue) and schema is None and is_folder(options.queue):
         with tm.Log(options.queue, **more) as log:
             yield log, rows_of(source, log.schema, options)
@@ -129,9 +129,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sync",
         type=OneOf("full", "none"),
-        default="full",
         metavar="MODE",
-        help="of a log in a folder: full (rows are on disk when they are confirmed), or none",
+        help="of a log in a folder: full (rows are on disk when they are confirmed; the default), "
+        "or none",
     )
     parser.set_defaults(check=check_input, key=None)
 

@@ -9,6 +9,10 @@ from tidemill.errors import InvalidInput, InvalidName
 from tidemill.names import check_name
 
 NAME_LENGTH_MAX = 40  # the longest table name of a log is 18 longer, and MySQL allows 64
+_WANTED = (
+    "use mysql://user:password@host:3306/database/name, and write special characters in a password "
+    "as %2F for / and the like"
+)
 _OPTIONS = ("unix_socket", "ssl_ca", "timeout_s")
 
 
@@ -36,18 +40,19 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """Read a URL; anything that is wrong with it is `InvalidInput`, without its password."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 3306
+        except ValueError:
+            # Its words may hold the password, as may its cause.
+            raise InvalidInput(f"this is no URL of a log: {_WANTED}") from None
         if parts.scheme not in ("mysql", "mariadb"):
             raise InvalidInput(
                 f"the URL of a log on MySQL starts with mysql://, not {parts.scheme!r}"
             )
         path = [unquote(part) for part in parts.path.split("/")[1:]]
         if len(path) != 2 or not all(path) or not parts.hostname:
-            raise InvalidInput("use mysql://user@host:3306/database/name for a log on MySQL")
-        try:
-            port = parts.port or 3306
-        except ValueError as cause:
-            raise InvalidInput(f"the URL of a log has an impossible port: {cause}") from cause
+            raise InvalidInput(f"this is no URL of a log: {_WANTED}")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise InvalidInput(

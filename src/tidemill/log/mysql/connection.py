@@ -23,6 +23,7 @@ from tidemill.errors import (
     Bug,
     Corrupt,
     DiskFull,
+    InvalidInput,
     MissingExtra,
     NoAccess,
     NotAQueue,
@@ -51,6 +52,7 @@ CONNECT_S_MAX = 10.0
 _BUSY = {1205, 1213, 1020}
 # The server is going away, was told to end this connection, or has no room for another.
 _LOST = {1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1184, 1203, 1317, 1927, 1152, 4031}
+_TLS = 2026  # CR_SSL_CONNECTION_ERROR: it was asked for, and the server has none
 _REFUSED: dict[int, type[TidemillError]] = {
     1021: DiskFull,
     1041: DiskFull,
@@ -86,7 +88,12 @@ class _Driver(pymysql.Connection):
     def _create_ssl_ctx(self, sslp: dict[str, Any]) -> ssl.SSLContext:
         if not sslp:
             return _unverified()
-        context: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]
+        try:
+            context: ssl.SSLContext = super()._create_ssl_ctx(sslp)  # type: ignore[misc]
+        except OSError as cause:  # which errors of certificates are as well
+            raise InvalidInput(
+                f"ssl_ca names {sslp['ca']}, which holds no certificates that can be read: {cause}"
+            ) from cause
         return context
 
 
@@ -198,6 +205,13 @@ class Connection:
         code = cause.args[0] if cause.args and isinstance(cause.args[0], int) else 0
         if code in _BUSY:
             return Busy(f"the server reports {code}")
+        # A server that shows the wrong certificate, or none, does so again.
+        unproven = getattr(cause, "original_exception", None)
+        if code == _TLS or isinstance(unproven, ssl.SSLCertVerificationError):
+            return NoAccess(
+                f"the server of {self._address.place} does not prove with TLS who it is, as "
+                f"ssl_ca asks: {unproven or cause.args[1]}"
+            )
         # Codes from 2000 on are the client's: it could not connect, send or receive.
         lost = isinstance(cause, (OSError, pymysql.err.InterfaceError))
         if lost or code in _LOST or 2000 <= code < 3000 or "Packet sequence" in str(cause):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -10,6 +11,9 @@ from tidemill.errors import Unavailable
 
 PAUSE_S_MIN = 0.01
 PAUSE_S_MAX = 1.0
+TELL_S = 1.0  # after so long somebody who waits is told what for
+
+logger = logging.getLogger(__name__)
 
 
 class Patience:
@@ -25,6 +29,7 @@ class Patience:
         self._closing = closing
         self._deadline_s = time.monotonic() + retry_s
         self._pause_s = PAUSE_S_MIN
+        self._is_told = False
 
     def pause(self, cause: Exception) -> None:
         """Wait before the next try; raises `Unavailable` if there shall be none."""
@@ -33,6 +38,9 @@ class Patience:
             raise Unavailable(f"closed while the server was away: {cause}") from cause
         if left_s <= 0:
             raise Unavailable(f"gave up after {self._retry_s:g} s: {cause}") from cause
+        if not self._is_told and self._retry_s - left_s > TELL_S:
+            self._is_told = True
+            logger.warning("%s; trying again for %.0f s", cause, left_s)
         # Many clients that were cut off together shall not come back together.
         pause_s = min(self._pause_s * random.uniform(0.5, 1.0), left_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)

@@ -28,6 +28,7 @@ TOKEN = b"/token"  # token: the last one given to a receiver
 ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
+    "sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
     "innodb_lock_wait_timeout = %s, wait_timeout = %s, @tidemill_badge = GET_LOCK(%s, %s)"
 )
 

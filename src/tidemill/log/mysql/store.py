@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidemill.batch import DEFAULT, LogBatch, SchemaVersions
 from tidemill.clock import Clock, SystemClock
-from tidemill.errors import Closed, Corrupt
+from tidemill.errors import Closed, Corrupt, InvalidInput
 from tidemill.log.contract import (
     Capabilities,
     ConsumerClaim,
@@ -27,6 +27,7 @@ from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.pool import Pool
 from tidemill.log.mysql.statements import BEGIN, COMMIT
 from tidemill.log.mysql.tables import open_tables
+from tidemill.log.mysql.throttle import check_rate
 from tidemill.log.mysql.writer import MySQLWriter
 from tidemill.names import check_name
 
@@ -61,6 +62,7 @@ class MySQLLog(LogStore):
         clock: Clock | None = None,
     ) -> None:
         self._address = Address.parse(url)
+        _check_options(parallelism, writes_per_second_max, retry_s)
         self.place = self._address.place
         self._clock = SystemClock() if clock is None else clock
         self._writes_per_second_max = writes_per_second_max
@@ -195,6 +197,8 @@ class MySQLLog(LogStore):
         self._run(lambda connection: consumers.check(connection, self.statements, claim))
 
     def remove_consumer(self, name: str) -> None:
+        self._check_open()
+        check_name(name, what="consumer")
         self._run(lambda connection: connection.execute(self.statements.remove, name.encode()))
 
     def trim(self, before: int, *, force: bool = False) -> int:
@@ -269,6 +273,17 @@ class MySQLLog(LogStore):
                 raise Busy("somebody else has added a schema version just now") from cause
         connection.execute(COMMIT)
         return versions
+
+
+def _check_options(
+    parallelism: object, writes_per_second_max: float | None, retry_s: object
+) -> None:
+    """Refuse what is no option's value before anything is done."""
+    if parallelism is not None and type(parallelism) is not int:
+        raise InvalidInput(f"parallelism is a whole number, not {parallelism!r}")
+    if not isinstance(retry_s, (int, float)) or not 0 <= retry_s < float("inf"):
+        raise InvalidInput(f"retry_s is a number of seconds from 0 on, not {retry_s!r}")
+    check_rate(writes_per_second_max)
 
 
 def _parsed(descriptions: list[bytes]) -> SchemaVersions:

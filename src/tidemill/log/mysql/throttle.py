@@ -17,11 +17,7 @@ class Throttle:
     """
 
     def __init__(self, writes_per_second_max: float | None, *, lanes: int, clock: Clock) -> None:
-        rate = writes_per_second_max or 0.0
-        if not 0 <= rate < float("inf"):
-            raise InvalidInput(
-                f"writes_per_second_max must be 0 (no limit) or more, not {writes_per_second_max}"
-            )
+        rate = check_rate(writes_per_second_max)
         self._interval_s = 1 / rate if rate else 0.0
         self._clock = clock
         self._turns_s = [float("-inf")] * lanes
@@ -35,3 +31,17 @@ class Throttle:
     def wrote(self, lane: int) -> None:
         """Note a write, from which the next one keeps its distance."""
         self._turns_s[lane] = self._clock.monotonic_s() + self._interval_s
+
+
+def check_rate(writes_per_second_max: object) -> float:
+    """The rate that an option means, 0 for none.
+
+    >>> check_rate(None), check_rate(0.5)
+    (0.0, 0.5)
+    """
+    rate = 0.0 if writes_per_second_max is None else writes_per_second_max
+    if isinstance(rate, (int, float)) and 0 <= rate < float("inf"):
+        return float(rate)
+    raise InvalidInput(
+        f"writes_per_second_max must be 0 (no limit) or more, not {writes_per_second_max!r}"
+    )

@@ -91,7 +91,7 @@ class MySQLWriter(LogWriter):
         self._settings = pool.run(ServerSettings.read)
         packet = self._settings.packet_bytes_max
         self._row_bytes_max = packet - _PACKET_SPARE_BYTES
-        self.frame_bytes_max = min(self._row_bytes_max - 128, FRAME_BODY_BYTES_MAX)
+        self.frame_bytes_max = max(0, min(self._row_bytes_max - 128, FRAME_BODY_BYTES_MAX))
         self.frame_bytes_setting = f"raise max_allowed_packet of the server, which is {packet}"
         self.group_bytes = min(GROUP_BYTES, self.frame_bytes_max)
 
