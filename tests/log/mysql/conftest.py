@@ -8,10 +8,35 @@ from typing import Any
 import pytest
 
 from tests.gateway.shell import shell
+from tests.log.mysql.packet_faults import KINDS, PacketFaults
 from tests.services.mariadb import MariaDB
+from tests.services.tcp_proxy import TcpProxy
 from tidemill.log.mysql.store import MySQLLog
 
-__all__ = ["open_log", "shell", "url"]
+__all__ = ["faults", "open_log", "proxy", "shell", "url"]
+
+
+@pytest.fixture
+def proxy(mariadb: MariaDB) -> Iterator[TcpProxy]:
+    """In front of the server."""
+    with TcpProxy(mariadb.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=KINDS)
+def faults(
+    request: pytest.FixtureRequest,
+    mariadb: MariaDB,
+    database: str,
+    proxy: TcpProxy,
+    tally: Callable[[str, int], None],
+) -> Iterator[PacketFaults]:
+    """The log behind the proxy, with one kind of fault."""
+    faults = PacketFaults(
+        proxy, request.param, mariadb.url(database, "log", port=proxy.port), tally
+    )
+    yield faults
+    faults.close()
 
 
 @pytest.fixture

@@ -14,10 +14,9 @@ import pytest
 
 import tidemill as tm
 from tests.gateway.shell import Shell
+from tests.log.mysql.packet_faults import PacketFaults
 from tests.log.mysql.test_kills import SOAK, Nursery
-from tests.log.mysql.test_proxy_faults import TIMEOUT_S, each_kind, every_packet
 from tests.services.mariadb import MariaDB
-from tests.services.tcp_proxy import Kind, TcpProxy
 from tidemill.batch import DEFAULT
 from tidemill.errors import Fenced, Locked, SchemaMismatch
 from tidemill.log.mysql import rounds as relaying
@@ -287,41 +286,34 @@ def test_rounds_of_two_outboxes_are_not_taken_for_each_other(
         mariadb.execute(f"DROP DATABASE {theirs}")
 
 
-@each_kind
 def test_a_round_is_published_once_wherever_the_connection_fails(
-    mariadb: MariaDB,
-    database: str,
+    faults: PacketFaults,
     url: str,
     outbox: tm.Outbox,
     log_address: str,
     application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
-    kind: Kind,
-    tally: Callable[[str, int], None],
 ) -> None:
     shop = application()
     expected: list[bytes] = []
-    with TcpProxy(mariadb.port) as proxy:
-        through = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
-        address = through if log_address == url else log_address
-        relay = tm.Outbox(through).relay(address)
+    address = faults.url if log_address == url else log_address
+    relay = tm.Outbox(faults.url).relay(address)
 
-        def before() -> None:
-            values = [b"%d" % (len(expected) + more) for more in range(3)]
-            _insert(outbox, shop, *values)
-            shop.commit()
-            shop.begin()
-            expected.extend(values)
-            if len(expected) == 3:
-                relay.round()  # Once, so that every connection is there.
-                before()
+    def before() -> None:
+        values = [b"%d" % (len(expected) + more) for more in range(3)]
+        _insert(outbox, shop, *values)
+        shop.commit()
+        shop.begin()
+        expected.extend(values)
+        if len(expected) == 3:
+            relay.round()  # Once, so that every connection is there.
+            before()
 
-        def step() -> None:
-            assert relay.round() == 3
+    def step() -> None:
+        assert relay.round() == 3
 
-        fired = every_packet(proxy, kind, step, before=before)
-        relay.close()
+    faults.at_every_packet("a relay's round", step, before=before)
+    relay.close()
     assert _rows(log_address) == expected
-    tally("faults at packets of a relay's round", fired)
 
 
 @pytest.mark.slow

@@ -5,80 +5,21 @@ acknowledged is lost, and nothing is there twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.log.contract.writing import append, frames_of, read_all
+from tests.log.mysql.packet_faults import TIMEOUT_S, PacketFaults
 from tests.log.sent import Sent
 from tests.services.mariadb import MariaDB
-from tests.services.tcp_proxy import Fault, Kind, TcpProxy
+from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.errors import Fenced
-from tidemill.log.contract import LogStore, Mark
+from tidemill.log.contract import Mark
 from tidemill.log.mysql.rows import pack_rows
 from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.mysql.writer import MySQLWriter
-
-# A blackhole costs as much time as it takes to notice it; the others cost none.
-TIMEOUT_S = 0.25
-
-each_kind = pytest.mark.parametrize(
-    "kind", ["cut", "tear", pytest.param("blackhole", marks=pytest.mark.slow)]
-)
-
-
-@pytest.fixture
-def proxy(mariadb: MariaDB) -> Iterator[TcpProxy]:
-    with TcpProxy(mariadb.port) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def opened(mariadb: MariaDB, database: str, proxy: TcpProxy) -> Iterator[Callable[[int], LogStore]]:
-    """Opens the log through the proxy, with so many shards."""
-    stores: list[LogStore] = []
-
-    def open_log(parallelism: int) -> LogStore:
-        url = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
-        stores.append(MySQLLog(url, parallelism=parallelism, retry_s=60))
-        return stores[-1]
-
-    yield open_log
-    for store in stores:
-        store.close()
-
-
-def every_packet(
-    proxy: TcpProxy,
-    kind: Kind,
-    step: Callable[[], None],
-    *,
-    before: Callable[[], None],
-    after: Callable[[], None] = lambda: None,
-) -> int:
-    """Do `step` without a fault to count its packets, then again with a fault at each of them.
-
-    `before` brings everything into the state that the step is counted from, `after` looks at what
-    came of it. Returns how many faults happened.
-    """
-    before()
-    proxy.arm(None)
-    step()
-    packets = proxy.packets
-    after()
-    fired = 0
-    for at in range(packets):
-        before()
-        proxy.arm(Fault(at, kind))
-        step()
-        fired += proxy.fired is not None
-        proxy.arm(None)
-        after()
-    # Threads may need a packet less now and then, but the faults must really happen.
-    assert packets > 1
-    assert fired >= packets - 2
-    return fired
 
 
 def _send(sent: Sent, writer: MySQLWriter, count: int = 2, marks: tuple[Mark, ...] = ()) -> None:
@@ -86,16 +27,11 @@ def _send(sent: Sent, writer: MySQLWriter, count: int = 2, marks: tuple[Mark, ..
     sent.confirmed(send, append(writer, rows, marks).first)
 
 
-@each_kind
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_a_send_is_there_once_wherever_the_connection_fails(
-    opened: Callable[[int], MySQLLog],
-    proxy: TcpProxy,
-    kind: Kind,
-    is_warm: bool,
-    tally: Callable[[str, int], None],
+    faults: PacketFaults, is_warm: bool
 ) -> None:
-    store = opened(1)
+    store = faults.open(1)
     writer = store.claim()
     sent = Sent()
     number = 0
@@ -114,20 +50,13 @@ def test_a_send_is_there_once_wherever_the_connection_fails(
         assert mark is not None
         assert mark.number == number
 
-    fired = every_packet(proxy, kind, step, before=before)
+    faults.at_every_packet("a send", step, before=before)
     sent.check(read_all(store))
-    tally("faults at packets of a send", fired)
 
 
-@each_kind
-def test_sends_side_by_side_are_there_once_each(
-    opened: Callable[[int], MySQLLog],
-    proxy: TcpProxy,
-    kind: Kind,
-    tally: Callable[[str, int], None],
-) -> None:
+def test_sends_side_by_side_are_there_once_each(faults: PacketFaults) -> None:
     """Three lanes: rows written before those with lower numbers, then shown by somebody else."""
-    store = opened(3)
+    store = faults.open(3)
     writer = store.claim()
     sent = Sent()
     number = 0
@@ -148,22 +77,15 @@ def test_sends_side_by_side_are_there_once_each(
             assert reservation.is_shown
             sent.confirmed(send, reservation.first)
 
-    fired = every_packet(proxy, kind, step, before=step)
+    faults.at_every_packet("sends side by side", step, before=step)
     sent.check(read_all(store))
     mark = writer.mark("loader")
     assert mark is not None
     assert mark.number == number
-    tally("faults at packets of sends side by side", fired)
 
 
-@each_kind
-def test_a_takeover_happens_once_and_fences_the_older(
-    opened: Callable[[int], MySQLLog],
-    proxy: TcpProxy,
-    kind: Kind,
-    tally: Callable[[str, int], None],
-) -> None:
-    store = opened(2)
+def test_a_takeover_happens_once_and_fences_the_older(faults: PacketFaults) -> None:
+    store = faults.open(2)
     sent = Sent()
     old = new = store.claim()
 
@@ -191,19 +113,12 @@ def test_a_takeover_happens_once_and_fences_the_older(
         new.close()
         old.close()
 
-    fired = every_packet(proxy, kind, step, before=before, after=after)
+    faults.at_every_packet("a takeover", step, before=before, after=after)
     sent.check(read_all(store))
-    tally("faults at packets of a takeover", fired)
 
 
-@each_kind
-def test_an_ack_is_kept_wherever_the_connection_fails(
-    opened: Callable[[int], MySQLLog],
-    proxy: TcpProxy,
-    kind: Kind,
-    tally: Callable[[str, int], None],
-) -> None:
-    store = opened(2)
+def test_an_ack_is_kept_wherever_the_connection_fails(faults: PacketFaults) -> None:
+    store = faults.open(2)
     writer = store.claim()
     append(writer, [b"%d" % number for number in range(200)])
     pointer = 0
@@ -217,31 +132,31 @@ def test_an_ack_is_kept_wherever_the_connection_fails(
         state = store.consumers()["billing"]
         assert (state.pointer, state.token) == (pointer, claim.token)
 
-    tally("faults at packets of an ack", every_packet(proxy, kind, step, before=step))
+    faults.at_every_packet("an ack", step, before=step)
 
 
-@each_kind
-def test_a_read_gives_every_row_once_wherever_the_connection_fails(
-    opened: Callable[[int], MySQLLog],
-    proxy: TcpProxy,
-    kind: Kind,
-    tally: Callable[[str, int], None],
-) -> None:
-    store = opened(2)
+def test_a_read_gives_every_row_once_wherever_the_connection_fails(faults: PacketFaults) -> None:
+    store = faults.open(2)
     writer = store.claim()
     sent = Sent()
     for lane in (0, 1, 0, 1):
         send, rows = sent.attempt(2)
         sent.confirmed(send, append(writer, rows, lane=lane).first)
-    step = lambda: sent.check(read_all(store))  # noqa: E731
-    tally("faults at packets of a read", every_packet(proxy, kind, step, before=step))
+
+    def step() -> None:
+        sent.check(read_all(store))
+
+    faults.at_every_packet("a read", step, before=step)
 
 
 def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
-    mariadb: MariaDB, database: str, proxy: TcpProxy, opened: Callable[[int], MySQLLog]
+    mariadb: MariaDB, database: str, proxy: TcpProxy
 ) -> None:
     """Its locks would otherwise be held until the server notices, for many seconds."""
-    old = opened(1).claim()
+    through = MySQLLog(
+        mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}", parallelism=1
+    )
+    old = through.claim()
     append(old, [b"a"])
     proxy.arm(Fault(2, "blackhole", everyone=True))  # after its row, before its pointer
     proxy.refuse(True)
@@ -253,10 +168,11 @@ def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
     failed = threading.Thread(target=fail)
     failed.start()
     while proxy.fired is None:
-        pass
+        time.sleep(0.001)
     with MySQLLog(mariadb.url(database, "log")) as store:
         new = store.claim()
         append(new, [b"b"])
         assert read_all(store) == [b"a", b"b"]
     proxy.refuse(False)
     failed.join()
+    through.close()

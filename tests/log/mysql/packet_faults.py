@@ -1,0 +1,68 @@
+"""A log whose connection fails at every packet of a step, in each of three ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.services.tcp_proxy import Fault, Kind, TcpProxy
+from tidemill.log.mysql.store import MySQLLog
+
+# A blackhole costs as much time as it takes to notice it; the others cost none.
+KINDS = ["cut", "tear", pytest.param("blackhole", marks=pytest.mark.slow)]
+TIMEOUT_S = 0.25
+
+
+class PacketFaults:
+    """Opens logs through a proxy, and has steps fail there."""
+
+    def __init__(
+        self, proxy: TcpProxy, kind: Kind, url: str, tally: Callable[[str, int], None]
+    ) -> None:
+        self.url = f"{url}?timeout_s={TIMEOUT_S}"  # through the proxy
+        self._proxy = proxy
+        self._kind = kind
+        self._tally = tally
+        self._stores: list[MySQLLog] = []
+
+    def open(self, parallelism: int) -> MySQLLog:
+        """The log through the proxy, with so many shards."""
+        self._stores.append(MySQLLog(self.url, parallelism=parallelism, retry_s=60))
+        return self._stores[-1]
+
+    def close(self) -> None:
+        for store in self._stores:
+            store.close()
+
+    def at_every_packet(
+        self,
+        of_what: str,
+        step: Callable[[], None],
+        *,
+        before: Callable[[], None],
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Do `step` without a fault to count its packets, then again with a fault at each of them.
+
+        `before` brings everything into the state that the step is counted from, `after` looks at
+        what came of it.
+        """
+        proxy = self._proxy
+        before()
+        proxy.arm(None)
+        step()
+        packets = proxy.packets
+        after()
+        fired = 0
+        for at in range(packets):
+            before()
+            proxy.arm(Fault(at, self._kind))
+            step()
+            fired += proxy.fired is not None
+            proxy.arm(None)
+            after()
+        # Threads may need a packet less now and then, but the faults must really happen.
+        assert packets > 1
+        assert fired >= packets - 2
+        self._tally(f"faults at packets of {of_what}", fired)
