@@ -1,6 +1,8 @@
-"""The faults of the original that a log in a folder could share: each one is a test.
+"""The faults of the original: each one is a test, in a folder and on a server.
 
-What only a server can get wrong is tested with the log on MySQL.
+What only a server can get wrong is tested with the log on MySQL: a rate of 0, an insert above
+`max_allowed_packet` and errors of the server (`test_writing`), retries without a pause
+(`test_patience`), proxy tables (`test_outbox`).
 """
 
 from __future__ import annotations
@@ -18,9 +20,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def test_closing_does_not_deadlock(path: Path) -> None:
+@pytest.fixture(params=["folder", "server"])
+def address(request: pytest.FixtureRequest, path: Path) -> Path | str:
+    if request.param == "folder":
+        return path
+    mariadb, database = (request.getfixturevalue(name) for name in ("mariadb", "database"))
+    return str(mariadb.url(database, "log"))
+
+
+def test_closing_does_not_deadlock(address: Path | str) -> None:
     """The original waits in close for channels that nobody reads any more."""
-    log = tm.Log(path, sync="none")
+    log = tm.Log(address)
     out = log.publisher(pending_bytes_max=2_000)
     receiver = log.receiver("one")
     assert receiver.receive(wait_s=0) is None
@@ -45,9 +55,9 @@ def _send_until_closed(out: tm.Publisher) -> None:
             return
 
 
-def test_a_double_ack_does_not_wedge_the_pointer(path: Path) -> None:
+def test_a_double_ack_does_not_wedge_the_pointer(address: Path | str) -> None:
     """The original waits for ever for the number behind one that was acked twice."""
-    with tm.Log(path) as log, log.publisher() as out:
+    with tm.Log(address) as log, log.publisher() as out:
         out.send([b"%d" % number for number in range(10)])
         with log.receiver("one") as receiver:
             assert receiver.receive() is not None
@@ -75,17 +85,17 @@ def test_a_missing_row_does_not_stall_in_silence(path: Path) -> None:
         assert (caught.value.first, caught.value.last) == (2, 2)
 
 
-def test_futures_that_nobody_looks_at_block_no_one(path: Path) -> None:
+def test_futures_that_nobody_looks_at_block_no_one(address: Path | str) -> None:
     """In the original one undrained channel holds everybody up."""
-    with tm.Log(path, sync="none") as log, log.publisher(pending_bytes_max=1_000) as out:
+    with tm.Log(address) as log, log.publisher(pending_bytes_max=1_000) as out:
         for _ in range(500):
             out.send_soon(b"nobody looks")
         assert out.send(b"looked at").first == 501
 
 
-def test_a_second_publisher_overwrites_nothing(path: Path) -> None:
+def test_a_second_publisher_overwrites_nothing(address: Path | str) -> None:
     """The original lets it write the same numbers again."""
-    with tm.Log(path) as log, tm.Log(path) as other:
+    with tm.Log(address) as log, tm.Log(address) as other:
         old, new = log.publisher(), other.publisher()
         new.send(b"new")
         with pytest.raises(tm.Fenced):
@@ -93,9 +103,11 @@ def test_a_second_publisher_overwrites_nothing(path: Path) -> None:
         assert log.read().rows() == [b"new"]
 
 
-def test_rows_that_nobody_saw_are_not_delivered_again_after_a_clean_end(path: Path) -> None:
+def test_rows_that_nobody_saw_are_not_delivered_again_after_a_clean_end(
+    address: Path | str,
+) -> None:
     """Acks of the original are lost at its end: whatever was acked is acked here."""
-    with tm.Log(path) as log, log.publisher() as out:
+    with tm.Log(address) as log, log.publisher() as out:
         out.send([b"a", b"b", b"c"])
         receiver = log.receiver("one", follow=False)
         for batch in receiver:
@@ -106,9 +118,9 @@ def test_rows_that_nobody_saw_are_not_delivered_again_after_a_clean_end(path: Pa
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", "a`; DROP TABLE x", "ä", "x" * 65, ".dot"])
-def test_names_are_checked_before_anything_is_made(path: Path, name: str) -> None:
+def test_names_are_checked_before_anything_is_made(address: Path | str, name: str) -> None:
     """The original puts them into SQL as they are."""
-    with tm.Log(path) as log:
+    with tm.Log(address) as log:
         with pytest.raises(tm.InvalidName):
             log.receiver(name)
         with pytest.raises(tm.InvalidName):

@@ -55,6 +55,7 @@ class TcpProxy:
         self._refusing = False
         self._closed = False
         self.packets = 0
+        self.refused = 0  # connections
         self.fired: Fired | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = int(self._listener.getsockname()[1])
@@ -126,6 +127,7 @@ class TcpProxy:
                 return
             with self._lock:
                 refusing = self._refusing
+                self.refused += refusing
             if refusing:
                 client.close()
                 continue

@@ -1,0 +1,56 @@
+"""Trying again: with pauses that grow, and not for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.services.mariadb import MariaDB
+from tests.services.tcp_proxy import TcpProxy
+from tidemill.errors import Unavailable
+from tidemill.log.mysql import patience as waiting
+from tidemill.log.mysql.patience import Patience
+from tidemill.log.mysql.store import MySQLLog
+
+
+class Closing(threading.Event):
+    """Notes how long it was waited for, and does not wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_s: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits_s.append(timeout)
+        return False
+
+
+def test_pauses_grow_up_to_a_bound() -> None:
+    closing = Closing()
+    patience = Patience(600.0, closing)
+    for _ in range(20):
+        patience.pause(ValueError("away"))
+    expected_s = [min(waiting.PAUSE_S_MIN * 2**number, waiting.PAUSE_S_MAX) for number in range(20)]
+    for waited_s, most_s in zip(closing.waits_s, expected_s, strict=True):
+        assert most_s / 2 <= waited_s <= most_s
+    # Clients that were cut off together do not come back together.
+    assert len(set(closing.waits_s)) > 10
+
+
+def test_a_server_that_is_away_is_not_asked_without_a_pause(
+    mariadb: MariaDB, database: str
+) -> None:
+    """The original tries again as fast as it can."""
+    with TcpProxy(mariadb.port) as proxy:
+        url = mariadb.url(database, "log", port=proxy.port)
+        with MySQLLog(url, parallelism=1, retry_s=0.5) as store:
+            proxy.refuse(True)
+            proxy.cut_all()
+            before, began_s = proxy.refused, time.monotonic()
+            with pytest.raises(Unavailable, match=r"gave up after 0\.5 s"):
+                store.ends()
+            assert 0.4 < time.monotonic() - began_s < 10
+            assert 2 <= proxy.refused - before <= 20
