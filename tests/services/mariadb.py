@@ -5,6 +5,7 @@ started again.
 from __future__ import annotations
 
 import getpass
+import os
 import subprocess
 from pathlib import Path
 
@@ -27,6 +28,9 @@ class MariaDB(Server):
 
     def install(self) -> None:
         """Make the folder of the data."""
+        # Not one that others use: a server that starts removes the temporary tables that it finds.
+        temporary = self.folder / "temporary"
+        temporary.mkdir()
         run = [
             found("mariadb-install-db"),
             "--no-defaults",
@@ -35,7 +39,8 @@ class MariaDB(Server):
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         ]
-        done = subprocess.run(run, capture_output=True, check=False)
+        surroundings = {**os.environ, "TMPDIR": str(temporary)}
+        done = subprocess.run(run, capture_output=True, check=False, env=surroundings)
         assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
 
     def command(self) -> list[str]:
@@ -44,6 +49,7 @@ class MariaDB(Server):
             "--no-defaults",
             f"--user={getpass.getuser()}",
             f"--datadir={self.folder / 'data'}",
+            f"--tmpdir={self.folder / 'temporary'}",
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
             f"--port={self.port}",
