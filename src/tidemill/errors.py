@@ -14,6 +14,7 @@
     │   ├── Trimmed                  rows that a log no longer has
     │   ├── ProducerRewound          a producer's number that a later one has passed
     │   ├── ProducerMismatch         a producer's number again, with other rows
+    │   ├── TransactionRewound       a transaction's number that a later one has passed
     │   └── Closed                   closed by you, or inherited through os.fork()
     ├── SurroundingsError        whoever runs the machine: make room, grant access
     │   ├── Locked                   another process owns the folder
@@ -26,6 +27,7 @@
     │   ├── StorageFailed            the disk reported an error; the handle is poisoned
     │   ├── Unavailable              a server did not answer in time
     │   ├── OutcomeUnknown           whether it was written will be known once one can look again
+    │   ├── StagingLost              rows that were staged for a transaction are gone
     │   └── MissingExtra             an optional dependency is not installed
     ├── Fenced                   a newer publisher or receiver took your place
     ├── Corrupt                  stored bytes are damaged: `path`, `offset`; `tidemill doctor`
@@ -105,6 +107,14 @@ class ProducerMismatch(CallerError):
     """A number of this producer is published already, with other rows than those sent now."""
 
 
+class TransactionRewound(CallerError):
+    """A later number of this transaction is committed; `last` is that number."""
+
+    def __init__(self, message: str, *, last: int = 0) -> None:
+        super().__init__(message)
+        self.last = last
+
+
 class Closed(CallerError):
     """The handle was closed, or belongs to the parent of this forked process."""
 
@@ -156,6 +166,12 @@ class Unavailable(SurroundingsError):
 class OutcomeUnknown(SurroundingsError):
     """The connection broke in the middle of a write, and the outcome could not be looked up. A send
     with a producer's number can be repeated safely; any other is there wholly or not at all.
+    """
+
+
+class StagingLost(SurroundingsError):
+    """Rows that a task staged for a transaction are gone, or not what it reported; nothing of the
+    transaction was committed. Run it again.
     """
 
 

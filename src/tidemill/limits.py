@@ -60,3 +60,7 @@ DIGEST_BYTES_MAX = 32  # of what a producer says about a numbered send
 PRODUCERS_MAX = 10_000  # whose last number a log in a folder remembers
 NOTES_MAX = 100  # small facts about a log
 NOTE_BYTES_MAX = 64 * KIB  # one of them
+STAGED_CHUNK_BYTES = 8 * MIB  # of rows that a task gathers before it stages them as frames
+STAGED_PIECE_BYTES = 16 * MIB  # of staged frames that are copied in one go, or one if it is larger
+STAGED_S_MAX = 7 * 24 * 3600  # how long rows lie staged before a commit of others sweeps them away
+OWNER_WAIT_S = 10  # how long a commit waits for another process to let go of the folder

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tidemill.batch.frame import EncodedBody
 from tidemill.batch.header import HEADER_BYTES, pack_header
-from tidemill.files.filesystem import Buffer
+from tidemill.files.filesystem import Buffer, File
 from tidemill.files.frame_table import Entry
 from tidemill.files.record import (
     ALIGNMENT,
@@ -18,10 +18,20 @@ from tidemill.files.record import (
     padded,
     payload_digest,
 )
+from tidemill.limits import STAGED_PIECE_BYTES
 
 _FRAME = int(Kind.FRAME)
 _CHECK = struct.Struct("<Q")
 _HEADS_BYTES = ENVELOPE_BYTES + HEADER_BYTES
+
+
+@runtime_checkable
+class LateBody(Protocol):
+    """The bytes of a frame that are elsewhere until they are written."""
+
+    def __len__(self) -> int: ...
+
+    def load(self) -> bytes: ...
 
 
 class PreparedFrame(NamedTuple):
@@ -46,13 +56,23 @@ class Draft:
     It also hands out what is given at commit: the next number, and the time.
     """
 
-    __slots__ = ("_epoch", "_synced", "next_seq", "parts", "place", "records", "time_us")
+    __slots__ = (
+        "_epoch",
+        "_synced",
+        "has_late_bodies",
+        "next_seq",
+        "parts",
+        "place",
+        "records",
+        "time_us",
+    )
 
     def __init__(self, place: int, synced: int, epoch: int, next_seq: int, time_us: int) -> None:
         self.place = place
         self.next_seq = next_seq
         self.time_us = time_us
-        self.parts: list[Buffer] = []
+        self.parts: list[Buffer] = []  # or late bodies
+        self.has_late_bodies = False  # set by whoever adds some
         self.records: list[tuple[int, int, int]] = []  # (place, bytes, rows) of each
         self._synced = synced
         self._epoch = epoch
@@ -121,3 +141,19 @@ class Draft:
             rows,
             audience,
         )
+
+
+def write_late(file: File, draft: Draft, offset: int) -> None:
+    """Write a draft piece by piece, so that no more than a piece of it is in memory."""
+    piece: list[Buffer] = []
+    size = 0
+    for part in draft.parts:
+        data = part.load() if isinstance(part, LateBody) else part
+        piece.append(data)
+        size += len(data)  # type: ignore[arg-type]
+        if size >= STAGED_PIECE_BYTES:
+            file.pwrite(piece, offset)
+            offset += size
+            piece, size = [], 0
+    if piece:
+        file.pwrite(piece, offset)

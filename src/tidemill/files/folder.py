@@ -51,6 +51,7 @@ from tidemill.files.preparation import Preparation
 from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
 from tidemill.files.recovery import Recovered, Recovery
 from tidemill.files.settings import LOG, QUEUE, Settings, read_settings, write_settings
+from tidemill.files.staging import FOLDER as STAGING_NAME
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
 from tidemill.files.view import View
@@ -201,7 +202,7 @@ class Folder(View):
             except PermissionError as error:
                 logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
         ours = {"settings.json", "settings.json.new", LOCK_NAME, JOURNAL_NAME, QUARANTINE_NAME}
-        ours |= {HEAD_NAME, READERS_NAME, CONSUMERS_NAME}
+        ours |= {HEAD_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME}
         if not missing and names and "settings.json" not in names and names - ours:
             strange = sorted(names - ours)[0]
             raise NotAQueue(

@@ -230,6 +230,7 @@ class _Plan:
         after.time_us = self._time_us
         after.next_fork = now.next_fork
         after.dropped = now.dropped
+        after.log = now.log
         after.audiences = dict(theirs.audiences)
         after.next_audience = max(now.next_audience, theirs.next_audience)
         numbers = {segment.number for segment in self._lot.segments}

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
-from tidemill.files.draft import Draft
+from tidemill.errors import Corrupt, DiskFull, StorageFailed, TidemillError, TooLarge
+from tidemill.files.draft import Draft, write_late
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.files.head import HeadFile
 from tidemill.files.hold import Holds
@@ -112,9 +112,17 @@ class Journal:
         """Write what was laid out."""
         active = self.active
         try:
-            active.file.pwrite(draft.parts, active.end)
+            if draft.has_late_bodies:
+                write_late(active.file, draft, active.end)
+            else:
+                active.file.pwrite(draft.parts, active.end)
         except OSError as error:
-            raise self._undo(active, error) from error
+            failure = typed(error, "appending to", active.path)
+            self._undo(active, failure)
+            raise failure from error
+        except TidemillError as failure:
+            self._undo(active, failure)
+            raise
         active.end = draft.place & 0xFFFFFFFF
         self._records += len(draft.records)
         # The spine is written when the records are synced, for it vouches for no others.
@@ -353,9 +361,8 @@ class Journal:
         self._allocated = allocated
         self._room = min(allocated, self.capacity(segment.start))
 
-    def _undo(self, segment: Segment, error: OSError) -> TidemillError:
-        """Take back what a failed write may have left; returns the error to raise."""
-        failure = typed(error, "appending to", segment.path)
+    def _undo(self, segment: Segment, failure: TidemillError) -> None:
+        """Take back what a failed write may have left."""
         try:
             # What was half written must not be mistaken for an operation later on, not after a
             # crash either.
@@ -365,9 +372,9 @@ class Journal:
         except OSError:
             self.failure = failure
         self._head.undo()
-        if not isinstance(failure, DiskFull):
+        # What is wrong with bytes that come from elsewhere says nothing about this disk.
+        if not isinstance(failure, DiskFull | Corrupt):
             self.failure = failure
-        return failure
 
     def _sync_file(self, segment: Segment) -> None:
         try:

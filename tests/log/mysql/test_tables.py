@@ -43,6 +43,7 @@ def test_the_tables_have_the_names_of_the_design(
         "queue_log_pointers",
         "queue_log_producers",
         "queue_log_schemas",
+        "queue_log_staging",
         "tidemill_logs",
     ]
 
@@ -151,8 +152,8 @@ def test_tables_are_migrated_once_and_newer_ones_refused(
         tables.open_tables(connection, "log", None, create=False, migrations=newer)
     connection.close()
     assert calls == ["`queue_log_001_0000`"]
-    assert mariadb.execute(f"SELECT layout FROM {database}.tidemill_logs") == [(2,)]
-    with pytest.raises(UnknownFormat, match="layout 2"):
+    assert mariadb.execute(f"SELECT layout FROM {database}.tidemill_logs") == [(3,)]
+    with pytest.raises(UnknownFormat, match="layout 3"):
         open_log()
 
 

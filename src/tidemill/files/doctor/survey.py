@@ -18,12 +18,14 @@ from tidemill.files.pin import FOLDER as READERS_NAME
 from tidemill.files.pin import LOCK_NAME as READER_LOCK_NAME
 from tidemill.files.report import Findings, counted
 from tidemill.files.settings import FORMAT, Settings, read_settings
+from tidemill.files.staging import FOLDER as STAGING_NAME
+from tidemill.files.staging import staged_files
 
 _JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine)")
 _QUARANTINE_NAME = re.compile(r"\d{16}-\d{10}\.(record|json)")
 FOLDERS = {JOURNAL_NAME: _JOURNAL_NAME, quarantine.FOLDER: _QUARANTINE_NAME}
 _FILES = {settings.NAME, settings.DRAFT_NAME, LOCK_NAME, HEAD_NAME}
-_OTHERS_FOLDERS = {READERS_NAME, "consumers"}
+_OTHERS_FOLDERS = {READERS_NAME, "consumers", STAGING_NAME}
 _OTHERS_MAY = 0o077
 _SEGMENTS_FREE_MIN = 2  # room that upkeep needs: it writes before it removes
 
@@ -63,6 +65,7 @@ class Survey:
                 self._look_at_names(self._path / name, ours, found)
         self._look_at_head()
         self._look_at_readers()
+        self._look_at_staging()
         self._look_at_room()
 
     def _look_at_settings(self) -> None:
@@ -142,6 +145,17 @@ class Survey:
                 readers,
                 f"{counted(len(dead), 'reader')} died and left links behind, which keep disk",
                 f"{advice.doctor(self._path, '--repair')} or opening the queue sweeps them away",
+            )
+
+    def _look_at_staging(self) -> None:
+        """Rows that tasks staged: for a commit that is to come, or that never came."""
+        count = sum(1 for _ in staged_files(self._fs, self._path))
+        if count:
+            self._findings.note(
+                "staging",
+                self._path / STAGING_NAME,
+                f"{counted(count, 'file')} of rows wait for a transaction to be committed",
+                "none, if a job writes to it just now; otherwise the folder may be deleted",
             )
 
     def _look_at_names(self, folder: Path, ours: set[str], found: set[str]) -> None:

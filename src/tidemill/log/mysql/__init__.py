@@ -20,6 +20,7 @@ store        the log
 reading      the shards merged by number
 lane_connections  those of a writer
 writer       the right to append
+staging      transactions: frames that wait in a table of their own
 checkup      the doctor: looks, and changes nothing
 rounds       rows of an outbox that are published together, and how
 outbox       a table that an application inserts into

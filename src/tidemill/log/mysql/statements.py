@@ -8,6 +8,7 @@
     queue_<name>_producers      the last number of each producer
     queue_<name>_schemas        the versions of the payload's schema
     queue_<name>_notes          small facts
+    queue_<name>_staging        frames of transactions that are not committed yet
 
 No value is spliced into a statement: names of tables come from the grammar of names and are quoted,
 everything else is an argument. Numbers that are not rows start with a slash in `…_pointers`, which
@@ -109,6 +110,20 @@ CREATE TABLE IF NOT EXISTS {notes} (
     f"('{TOKEN.decode()}', '{TOKEN.decode()}', 0, 0, 0)",
 )
 
+_STAGING = """
+CREATE TABLE IF NOT EXISTS {staging} (
+  attempt VARBINARY(64) NOT NULL,
+  number INT NOT NULL,
+  name VARBINARY(128) NOT NULL,
+  made BIGINT NOT NULL,
+  header VARBINARY(128) NOT NULL,
+  body LONGBLOB NOT NULL,
+  PRIMARY KEY (attempt, number),
+  KEY name (name),
+  KEY made (made)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+"""
+
 
 class Statements:
     """The statements for one log.
@@ -124,7 +139,7 @@ class Statements:
         ]
         tables = {
             table: f"`queue_{name}_{table}`"
-            for table in ("epoch", "pointers", "producers", "schemas", "notes")
+            for table in ("epoch", "pointers", "producers", "schemas", "notes", "staging")
         }
         self.tables = [table.strip("`") for table in [*self.shards, *tables.values()]]
 
@@ -134,9 +149,11 @@ class Statements:
         self.create: Sequence[str] = [_SHARD.format(shard=shard) for shard in self.shards] + [
             filled(text) for text in _OTHERS
         ]
+        self.create_staging = filled(_STAGING)
         self._write(filled)
         self._read(filled)
         self._keep(filled)
+        self._stage(filled)
 
     def _write(self, filled: Callable[[str], str]) -> None:
         # Appending. One statement writes a row if the epoch is still the writer's, and locks it.
@@ -228,6 +245,29 @@ class Statements:
         self.add_note = filled("INSERT IGNORE INTO {notes} VALUES (%s, %s)")
         self.set_note = filled("UPDATE {notes} SET value = %s WHERE name = %s AND value = %s")
         self.note = filled("SELECT value FROM {notes} WHERE name = %s")
+
+    def _stage(self, filled: Callable[[str], str]) -> None:
+        # Staging. A frame may be sent again after a lost answer.
+        self.stage = filled(
+            "REPLACE INTO {staging} (attempt, number, name, made, header, body) "
+            "VALUES (?, ?, ?, UNIX_TIMESTAMP(), ?, ?)"
+        )
+        self.staged = filled(
+            "SELECT number, header FROM {staging} WHERE attempt = %s ORDER BY number"
+        )
+        # The body stays on the server. That the publisher's epoch still counts is known by then:
+        # its pointer is moved before, in the same transaction.
+        self.publish = [
+            filled(
+                f"INSERT INTO {shard} (first, last, epoch, time, bytes, frame) "
+                "SELECT ?, ?, ?, ?, ?, CONCAT(?, body) FROM {staging} "
+                "WHERE attempt = ? AND number = ?"
+            )
+            for shard in self.shards
+        ]
+        self.unstage = filled("DELETE FROM {staging} WHERE attempt = %s")
+        self.sweep = filled("DELETE FROM {staging} WHERE name = %s LIMIT %s")
+        self.sweep_old = filled("DELETE FROM {staging} WHERE made < UNIX_TIMESTAMP() - %s LIMIT %s")
 
     def _find(self, pointers: str) -> str:
         """Where the rows from a number on lie, with the ends of the log in front.

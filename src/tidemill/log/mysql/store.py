@@ -88,7 +88,7 @@ class MySQLLog(LogStore):
 
     def settings(self) -> ServerSettings:
         """What the server promises, asked for anew."""
-        return self._run(ServerSettings.read)
+        return self.run(ServerSettings.read)
 
     def is_on_server_of(self, address: Address) -> bool:
         """Whether one transaction can reach both; a server under two names counts as two."""
@@ -106,7 +106,7 @@ class MySQLLog(LogStore):
                 raise Corrupt("the row of the writer pointer or of the first row is missing")
             return Ends(int(first), int(next_seq))
 
-        return self._run(work)
+        return self.run(work)
 
     def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
         def work(connection: Connection) -> list[LogBatch]:
@@ -118,7 +118,7 @@ class MySQLLog(LogStore):
                 raise Busy("rows were removed while they were read")
             return self._decode(connection, places, data, start, rows_max)
 
-        return self._run(work)
+        return self.run(work)
 
     def _decode(
         self,
@@ -150,12 +150,12 @@ class MySQLLog(LogStore):
 
     def end_of_row(self, seq: int) -> int:
         """The first number behind the row of a table that holds this one, whatever is in it."""
-        return self._run(
+        return self.run(
             lambda connection: reading.find_places(connection, self.statements, seq)[1][0].last + 1
         )
 
     def seq_at(self, time_us: int) -> int:
-        return self._run(lambda connection: reading.seq_at(connection, self.statements, time_us))
+        return self.run(lambda connection: reading.seq_at(connection, self.statements, time_us))
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
         """Tells of the rows of writers made here; others are found by looking."""
@@ -181,35 +181,35 @@ class MySQLLog(LogStore):
         return writer
 
     def consumers(self) -> dict[str, ConsumerState]:
-        return self._run(lambda connection: consumers.listed(connection, self.statements))
+        return self.run(lambda connection: consumers.listed(connection, self.statements))
 
     def claim_consumer(self, name: str, *, start: int) -> ConsumerClaim:
         self._check_open()
         check_name(name, what="consumer")
-        return self._run(
+        return self.run(
             lambda connection: consumers.claimed(connection, self.statements, name, start)
         )
 
     def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
-        self._run(lambda connection: consumers.moved(connection, self.statements, claim, pointer))
+        self.run(lambda connection: consumers.moved(connection, self.statements, claim, pointer))
 
     def check_claim(self, claim: ConsumerClaim) -> None:
-        self._run(lambda connection: consumers.check(connection, self.statements, claim))
+        self.run(lambda connection: consumers.check(connection, self.statements, claim))
 
     def remove_consumer(self, name: str) -> None:
         self._check_open()
         check_name(name, what="consumer")
-        self._run(lambda connection: connection.execute(self.statements.remove, name.encode()))
+        self.run(lambda connection: connection.execute(self.statements.remove, name.encode()))
 
     def trim(self, before: int, *, force: bool = False) -> int:
-        first = self._run(
+        first = self.run(
             lambda connection: trimming.decided(connection, self.statements, before, force=force)
         )
-        self._run(lambda connection: trimming.swept(connection, self.statements, first))
+        self.run(lambda connection: trimming.swept(connection, self.statements, first))
         return first
 
     def notes(self) -> dict[str, str]:
-        rows = self._run(lambda connection: connection.query(self.statements.notes))
+        rows = self.run(lambda connection: connection.query(self.statements.notes))
         return {name.decode(): value.decode() for name, value in rows}
 
     def set_note(self, name: str, value: str, *, expected: str | None) -> bool:
@@ -230,7 +230,7 @@ class MySQLLog(LogStore):
                 return connection.query(self.statements.note, key) == [(new,)]
             return bool(done)
 
-        return self._run(work)
+        return self.run(work)
 
     def close(self) -> None:
         self._is_closed = True
@@ -247,7 +247,8 @@ class MySQLLog(LogStore):
         if os.getpid() != self._pid:
             raise Closed("the log was opened before os.fork(); open it again in this process")
 
-    def _run(self, work: Callable[[Connection], T]) -> T:
+    def run(self, work: Callable[[Connection], T]) -> T:
+        """Do work that may be repeated with a connection, until the server answers."""
         self._check_open()
         return self._pool.run(work)
 

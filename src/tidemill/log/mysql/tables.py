@@ -41,9 +41,13 @@ def _create(connection: Connection, statements: Statements) -> None:
         connection.execute(statement)
 
 
+def _add_staging(connection: Connection, statements: Statements) -> None:
+    connection.execute(statements.create_staging)
+
+
 # From layout n to layout n + 1. Each can be repeated, because a crash may come after half of it:
 # the server commits every change of a table by itself.
-MIGRATIONS: Sequence[Migration] = (_create,)
+MIGRATIONS: Sequence[Migration] = (_create, _add_staging)
 
 
 def open_tables(

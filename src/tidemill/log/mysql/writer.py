@@ -361,7 +361,7 @@ class MySQLWriter(LogWriter):
         try:
             if not rows:
                 found = [self._stored_mark(mark.producer) for mark in marks]
-                return all(
+                return bool(marks) and all(
                     there is not None and there.number >= mark.number
                     for there, mark in zip(found, marks, strict=True)
                 )

@@ -1,0 +1,99 @@
+"""Transactions into a log in a folder: as those of a priority queue, without keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from tidemill.batch import SchemaVersions, to_payload
+from tidemill.clock import Clock, SystemClock
+from tidemill.files.draft import PreparedFrame
+from tidemill.files.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.queue_staging import FileAttempt, owned, settings_of
+from tidemill.files.settings import LOG
+from tidemill.files.staging import StagingFolder
+from tidemill.files.transaction import (
+    Attempt,
+    Outcome,
+    StagedPart,
+    Staging,
+    Transaction,
+    in_order,
+    mark_of,
+    outcome_of,
+)
+from tidemill.limits import FRAME_BODY_BYTES_MAX, OWNER_WAIT_S
+from tidemill.log.contract import LogFrame, LogWriter
+from tidemill.log.frames import encode_rows
+from tidemill.log.on_files.store import FileLog
+
+
+class FileLogStaging(Staging):
+    """What is staged for a log that is there."""
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        *,
+        wait_s: float = OWNER_WAIT_S,  # for another process to let go of the folder
+        file_system: FileSystem | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._fs = LocalFileSystem() if file_system is None else file_system
+        self._clock = SystemClock() if clock is None else clock
+        self._path = path
+        self._wait_s = wait_s
+        self._folder = StagingFolder(self._fs, self._clock, path, name)
+
+    def attempt(self, partition: int) -> Attempt:
+        versions = settings_of(self._fs, self._path, LOG).versions
+        return _LogAttempt(self._folder, partition, versions)
+
+    def commit(self, transaction: Transaction | None, parts: Sequence[StagedPart]) -> Outcome:
+        parts = in_order(parts)
+        with (
+            FileLog(self._path, create=False, file_system=self._fs, clock=self._clock) as log,
+            owned(log.claim, self._wait_s) as writer,
+        ):
+            outcome = self._commit(writer, transaction, parts)
+        self._folder.sweep()
+        return outcome
+
+    def sweep(self) -> None:
+        self._folder.sweep()
+
+    def _commit(
+        self, writer: LogWriter, transaction: Transaction | None, parts: Sequence[StagedPart]
+    ) -> Outcome:
+        if transaction is not None:
+            before = outcome_of(writer.mark(transaction.checked().id), transaction)
+            if before is not None:
+                return before
+        frames = [
+            LogFrame(body.encoded(), header.fingerprint)
+            for part in parts
+            for header, body in self._folder.frames(part)
+        ]
+        numbers = writer.reserve(sum(part.rows for part in parts))
+        # Twice, because without it a repetition of the transaction would be written again.
+        mark = [] if transaction is None else [mark_of(transaction, numbers.first, parts)] * 2
+        try:
+            writer.append(0, numbers, frames, mark)
+        finally:
+            self._folder.close()
+        return Outcome(numbers.first, numbers.last, is_new=True)
+
+
+class _LogAttempt(FileAttempt):
+    def __init__(self, folder: StagingFolder, partition: int, versions: SchemaVersions) -> None:
+        super().__init__(folder, partition)
+        self._versions = versions
+
+    def _stage(self, batch: pa.RecordBatch) -> None:
+        versions = self._versions
+        payload = to_payload(batch, schema=versions.newest)
+        frames = encode_rows(payload, versions.newest_fingerprint, bytes_max=FRAME_BODY_BYTES_MAX)
+        self._add([PreparedFrame(0, one.body, 0, 0, one.fingerprint) for one in frames])

@@ -1,0 +1,146 @@
+"""The connection fails at every packet while a transaction is staged and committed on a server, or
+somebody else becomes the publisher: it is there once, or not at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.log.contract.writing import append
+from tests.log.mysql.test_proxy_faults import every_packet
+from tests.services.mariadb import MariaDB
+from tests.services.tcp_proxy import Kind, TcpProxy
+from tests.transactions.targets import MySQLTarget
+from tests.transactions.test_transactions import rows_of
+from tidemill.errors import Fenced, TooLarge
+from tidemill.files.transaction import StagedPart, Transaction
+from tidemill.log.mysql.staging import MySQLStaging
+from tidemill.log.mysql.store import MySQLLog
+
+TIMEOUT_S = 0.25
+
+
+@pytest.fixture
+def target(mariadb: MariaDB, database: str) -> MySQLTarget:
+    return MySQLTarget(mariadb.url(database, "log"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "is_named"),
+    [
+        ("cut", True),
+        ("tear", False),
+        # It takes as long as it takes to notice it, at every packet.
+        pytest.param("blackhole", True, marks=pytest.mark.soak),
+    ],
+)
+def test_a_transaction_is_there_once_wherever_the_connection_fails(
+    mariadb: MariaDB,
+    database: str,
+    target: MySQLTarget,
+    kind: Kind,
+    is_named: bool,
+    tally: Callable[[str, int], None],
+) -> None:
+    number = 0
+    parts: list[StagedPart] = []
+    with TcpProxy(mariadb.port) as proxy:
+        url = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
+        through = MySQLStaging(url, "load", retry_s=60)
+
+        def before() -> None:
+            nonlocal number
+            number += 1
+            parts[:] = [target.stage(partition, rows_of(number, partition)) for partition in (0, 1)]
+
+        def step() -> None:
+            transaction = Transaction("load", number) if is_named else None
+            assert through.commit(transaction, parts).rows == 10
+
+        fired = every_packet(proxy, kind, step, before=before)
+    expected = [
+        row for one in range(1, number + 1) for part in (0, 1) for row in rows_of(one, part)
+    ]
+    assert target.rows() == expected
+    tally("faults at packets of a commit", fired)
+
+
+@pytest.mark.slow
+def test_staging_survives_a_connection_that_fails_at_every_packet(
+    mariadb: MariaDB, database: str, target: MySQLTarget
+) -> None:
+    parts: list[StagedPart] = []
+    with TcpProxy(mariadb.port) as proxy:
+        url = mariadb.url(database, "log", port=proxy.port)
+        through = MySQLTarget.__new__(MySQLTarget)
+        through.url = url
+
+        def step() -> None:
+            parts.append(through.stage(len(parts), rows_of(0, len(parts))))
+
+        every_packet(proxy, "cut", step, before=lambda: None)
+    target.staging().commit(Transaction("load", 0), parts)
+    expected = [row for part in range(len(parts)) for row in rows_of(0, part)]
+    assert target.rows() == expected
+
+
+def test_a_commit_fences_a_publisher_that_is_open(target: MySQLTarget) -> None:
+    with MySQLLog(target.url) as log:
+        writer = log.claim()
+        append(writer, [b"before"])
+        target.staging().commit(Transaction("load", 0), [target.stage(0, ["staged"])])
+        with pytest.raises(Fenced):
+            append(writer, [b"too late"])
+    assert target.rows() == ["before", "staged"]
+
+
+def test_many_who_commit_at_once_wait_for_one_another(target: MySQLTarget) -> None:
+    failures: list[BaseException] = []
+
+    def load(name: str) -> None:
+        try:
+            for number in range(5):
+                part = target.stage(0, [f"{name}.{number}"], name)
+                target.staging(name).commit(Transaction(name, number), [part])
+        except BaseException as error:  # noqa: BLE001 (the test tells)
+            failures.append(error)
+
+    threads = [threading.Thread(target=load, args=(f"load{one}",)) for one in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    rows = target.rows()
+    for one in range(3):
+        mine = [row for row in rows if row.startswith(f"load{one}.")]
+        assert mine == [f"load{one}.{number}" for number in range(5)]
+    assert len(rows) == 15
+
+
+def test_frames_are_spread_over_the_shards(target: MySQLTarget) -> None:
+    attempt = target.staging().attempt(0)
+    for letter in "abcd":
+        attempt.write(target.batch([letter * (9 << 20)]))
+    part = attempt.finish()
+    assert part.frames == 4
+    target.staging().commit(Transaction("load", 0), [part])
+    assert [row[0] for row in target.rows()] == list("abcd")
+    counts = [target._do(f"SELECT COUNT(*) FROM queue_log_002_000{shard}") for shard in (0, 1)]
+    assert counts == [2, 2]
+
+
+def test_a_row_above_the_packet_limit_is_refused_where_it_is_staged(
+    mariadb: MariaDB, database: str
+) -> None:
+    """The server of the tests takes packets of 64 MiB, as much as an item may have."""
+    target = MySQLTarget(mariadb.url(database, "log"))
+    attempt = target.staging().attempt(0)
+    with pytest.raises(TooLarge):
+        attempt.write(target.batch(["x" * ((64 << 20) - 100)]))
+    attempt.discard()
+    assert target.staged() == 0
