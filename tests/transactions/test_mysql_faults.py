@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.log.contract.writing import append
-from tests.log.mysql.test_proxy_faults import every_packet
+from tests.log.mysql.packet_faults import PacketFaults
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Kind, TcpProxy
 from tests.transactions.targets import MySQLTarget
@@ -19,8 +19,6 @@ from tidemill.errors import Fenced, TooLarge
 from tidemill.files.transaction import StagedPart, Transaction
 from tidemill.log.mysql.staging import MySQLStaging
 from tidemill.log.mysql.store import MySQLLog
-
-TIMEOUT_S = 0.25
 
 
 @pytest.fixture
@@ -49,8 +47,8 @@ def test_a_transaction_is_there_once_wherever_the_connection_fails(
     number = 0
     parts: list[StagedPart] = []
     with TcpProxy(mariadb.port) as proxy:
-        url = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
-        through = MySQLStaging(url, "load", retry_s=60)
+        faults = PacketFaults(proxy, kind, mariadb.url(database, "log", port=proxy.port), tally)
+        through = MySQLStaging(faults.url, "load", retry_s=60)
 
         def before() -> None:
             nonlocal number
@@ -61,28 +59,27 @@ def test_a_transaction_is_there_once_wherever_the_connection_fails(
             transaction = Transaction("load", number) if is_named else None
             assert through.commit(transaction, parts).rows == 10
 
-        fired = every_packet(proxy, kind, step, before=before)
+        faults.at_every_packet("a commit", step, before=before)
     expected = [
         row for one in range(1, number + 1) for part in (0, 1) for row in rows_of(one, part)
     ]
     assert target.rows() == expected
-    tally("faults at packets of a commit", fired)
 
 
 @pytest.mark.slow
 def test_staging_survives_a_connection_that_fails_at_every_packet(
-    mariadb: MariaDB, database: str, target: MySQLTarget
+    mariadb: MariaDB, database: str, target: MySQLTarget, tally: Callable[[str, int], None]
 ) -> None:
     parts: list[StagedPart] = []
     with TcpProxy(mariadb.port) as proxy:
-        url = mariadb.url(database, "log", port=proxy.port)
+        faults = PacketFaults(proxy, "cut", mariadb.url(database, "log", port=proxy.port), tally)
         through = MySQLTarget.__new__(MySQLTarget)
-        through.url = url
+        through.url = faults.url
 
         def step() -> None:
             parts.append(through.stage(len(parts), rows_of(0, len(parts))))
 
-        every_packet(proxy, "cut", step, before=lambda: None)
+        faults.at_every_packet("staging", step, before=lambda: None)
     target.staging().commit(Transaction("load", 0), parts)
     expected = [row for part in range(len(parts)) for row in rows_of(0, part)]
     assert target.rows() == expected
