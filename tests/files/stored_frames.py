@@ -44,7 +44,10 @@ class StoredFrames:
             Run(join_body(np.array(keys, np.int64), payload), first, 1_000, seq_max=last)
         )
         number = len(self.entries)
-        self.entries.append(Entry(1, 0, keys[0], keys[-1], first, last, 0, number, 0, len(keys), 0))
+        length = self.runs[-1].nbytes
+        self.entries.append(
+            Entry(1, 0, keys[0], keys[-1], first, last, 0, number, length, len(keys), 0)
+        )
         self.rows += [(key, first + at, values[at]) for at, key in enumerate(keys)]
         return self.entries[-1]
 

@@ -16,7 +16,9 @@ from hypothesis.stateful import (
 
 import tidemill as tm
 from tests.files.stored_frames import StoredFrames
+from tidemill.files.frame_table import Entry
 from tidemill.files.merge import Choice, Merge
+from tidemill.files.run import Run
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 near = st.integers(-20, 20)
@@ -186,6 +188,28 @@ def test_more_frames_than_memory_holds_are_merged_in_windows(bytes_max: int) -> 
     assert found == sorted(frames.rows)
     # Each frame was read again for later windows, which is the price of the bound.
     assert frames.loads > 50
+
+
+def test_many_frames_that_came_late_are_not_all_held_in_memory() -> None:
+    frames = StoredFrames()
+    for _ in range(10):
+        frames.push(list(range(0, 2_000, 10)))
+    bytes_max = 20 * frames.entries[0].length
+    at_once: list[int] = []
+
+    def load(entries: list[Entry]) -> list[Run]:
+        at_once.append(sum(entry.length for entry in entries))
+        return frames.load(entries)
+
+    merge = Merge(frames.all(), load, bytes_max=bytes_max)
+    found = take(merge, 77)
+    for number in range(200):
+        merge.add(frames.push(list(range(number % 10, 2_000, 10))))
+    later = []
+    while rows := take(merge, 77):
+        later += rows
+    assert later == sorted(set(frames.rows) - set(found))
+    assert max(at_once) <= bytes_max // 2
 
 
 def test_payloads_of_any_type_are_merged_with_their_keys() -> None:

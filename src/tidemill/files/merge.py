@@ -176,22 +176,32 @@ class Merge:
         """(parts of the windows, the row that the next ones are not beyond); late frames that reach
         below it come near.
         """
-        slices, count = self._slices(rows, key_max)
-        last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
-        self._draw_near(last)
-        return slices, last
+        while True:
+            slices, count = self._slices(rows, key_max)
+            last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
+            if self._draw_near(last):
+                return slices, last
+            # So many frames are no exception to look at beside the windows: these are made anew.
+            self._take_back_windows()
 
-    def _draw_near(self, last: tuple[int, int]) -> None:
-        """Load the late frames that begin before `last`."""
+    def _draw_near(self, last: tuple[int, int]) -> bool:
+        """Load the late frames that begin before `last`; False if they are too much to hold."""
         unread: list[Source] = []
-        while self._late and self._late[0][:2] <= last:
+        wanted_bytes = 0
+        while self._late and self._late[0][:2] <= last and wanted_bytes <= self._bytes_max // 4:
             source = heapq.heappop(self._late)
             if source.run is None:
                 unread.append(source)
+                wanted_bytes += source.entry.length
             else:
                 self._near.append(Loaded(source.run, source.entry))
                 self._late_bytes -= source.entry.length
+        if self._late and self._late[0][:2] <= last:
+            for source in unread:
+                heapq.heappush(self._late, source)
+            return False
         self._near += self._read(unread)
+        return True
 
     def _refine(self, rows: int) -> None:
         """Merge the first rows of the windows with those of near frames into a window of its own,
@@ -200,7 +210,9 @@ class Merge:
         first = self._windows[0]
         stop = min(first.rows, first.position + max(rows, _REFINED_ROWS))
         limit = first.row(stop - 1)
-        self._draw_near(limit)
+        if not self._draw_near(limit):
+            self._take_back_windows()
+            return
         near, self._near = self._near, []
         window = merged(_parts_until([Loaded(first, None), *near], limit))[0]
         self._windows[:1] = [window, first] if len(first) else [window]
