@@ -10,7 +10,6 @@ state, the index and the cursors under `guard`, a lock that is only ever held fo
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -156,7 +155,7 @@ class Folder(View):
 
     def close(self) -> None:
         """Sync, and let the folder go. A handle inherited through os.fork() is merely forgotten."""
-        if os.getpid() != self.pid:
+        if not self.is_here:
             return
         with self.guard:
             if self.is_closed:

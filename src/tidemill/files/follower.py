@@ -108,6 +108,8 @@ class Follower(View):
 
     def close(self) -> None:
         """Let the segments go. A handle inherited through os.fork() is merely forgotten."""
+        if not self.is_here:
+            return
         with self._lock, self.guard:
             if self.is_closed:
                 return

@@ -249,7 +249,7 @@ class PriorityQueue(ConsumingEnd, Closing):
         >>> queue = tm.PriorityQueue(tempfile.mkdtemp())
         >>> queue.close()
         """
-        if os.getpid() == self._core.view.pid:
+        if self._core.view.is_here:
             for one in list(self._core.view.attached):
                 one.close()
             self._core.close()

@@ -72,11 +72,16 @@ class View:
     def payload_schema(self) -> pa.Schema:
         return self.settings.versions.newest
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this is still the process that opened it; os.fork() copies a handle."""
+        return os.getpid() == self.pid
+
     def check_alive(self) -> None:
         """Raise if this handle may not be used."""
         if self.is_closed:
             raise Closed(f"{self.path} was closed; open it again to use it")
-        if os.getpid() != self.pid:
+        if not self.is_here:
             raise Closed(
                 f"{self.path} was opened by process {self.pid} before os.fork(); open it anew "
                 "after closing it there"

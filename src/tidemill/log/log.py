@@ -15,6 +15,7 @@ from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
 from tidemill.limits import PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.contract import Ends
+from tidemill.log.home import Home
 from tidemill.log.opening import open_store
 from tidemill.log.publisher import Publisher
 from tidemill.log.receiver import Receiver
@@ -52,6 +53,7 @@ class Log(Closing):
         **options: Any,  # of the kind of log that the address names
     ) -> None:
         self._store = open_store(address, schema=schema, **options)
+        self._home = Home("the log")
         self._attached: weakref.WeakSet[Publisher | Receiver] = weakref.WeakSet()
 
     @property
@@ -185,6 +187,8 @@ class Log(Closing):
         >>> log = tm.Log("memory:doc-log-close")
         >>> log.close()
         """
+        if not self._home.is_here:
+            return
         with ExitStack() as closing:
             closing.callback(self._store.close)
             for one in list(self._attached):

@@ -30,6 +30,7 @@ from tidemill.log.contract import (
     Reservation,
 )
 from tidemill.log.frames import decode_frame, from_seq, missing, pack_frame_header
+from tidemill.log.home import Home
 from tidemill.log.numbering import Numbering
 from tidemill.log.refusals import consumer_fenced, not_there_yet, publisher_fenced, trimmed
 from tidemill.names import check_name, check_unique
@@ -88,6 +89,7 @@ class MemoryLog(LogStore):
 
     def __init__(self, shelf: Shelf, schema: pa.Schema | None = None) -> None:
         self._shelf = shelf
+        self._home = Home("the log")
         self._is_closed = False
         self._watchers: set[Callable[[], None]] = set()
         self._writers: weakref.WeakSet[MemoryWriter] = weakref.WeakSet()
@@ -247,6 +249,7 @@ class MemoryLog(LogStore):
     def _open(self) -> Shelf:
         if self._is_closed:
             raise Closed("the log was closed; open it again")
+        self._home.check()
         return self._shelf
 
 

@@ -27,6 +27,8 @@ from tidemill.errors import Bug, Closed, Fenced, InvalidInput, TidemillError
 from tidemill.limits import MIB, PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.ack_window import AckWindow
 from tidemill.log.contract import LogStore
+from tidemill.log.ending import see_through_at_exit
+from tidemill.log.home import Home
 from tidemill.log.start import Start, start_seq
 
 _MERGED_BYTES = MIB  # frames smaller than this are given together
@@ -89,6 +91,7 @@ class Receiver(Closing):
         clock: Clock | None = None,
     ) -> None:
         self._store = store
+        self._home = Home(f"the receiver of {consumer!r}")
         self._clock = SystemClock() if clock is None else clock
         self._rows_max = _at_least_one(rows_max, "rows_max")
         self._prefetch_bytes = _at_least_one(prefetch_bytes, "prefetch_bytes")
@@ -119,6 +122,7 @@ class Receiver(Closing):
         self._reader: threading.Thread | None = None
         self._keeper: threading.Thread | None = None
         self._unwatch: Callable[[], None] = store.watch(self._hear)
+        see_through_at_exit(self)
 
     @property
     def consumer(self) -> str:
@@ -146,6 +150,7 @@ class Receiver(Closing):
         ...     log.receiver("billing").receive(wait_s=0) is None
         True
         """
+        self._home.check()
         deadline = None if wait_s is None else self._clock.monotonic_s() + wait_s
         with self._mutex:
             look = self._ask()
@@ -161,6 +166,7 @@ class Receiver(Closing):
 
     def ask(self) -> int:
         """Have the reader look at the log once more; `poll` tells when it has."""
+        self._home.check()
         with self._mutex:
             return self._ask()
 
@@ -183,6 +189,7 @@ class Receiver(Closing):
         return self
 
     def __next__(self) -> Received:
+        self._home.check()
         try:
             batch = self.receive()
         except Closed:
@@ -214,6 +221,7 @@ class Receiver(Closing):
                 raise InvalidInput(f"a row is acked by its number, not by {number!r}")
         if last < seq:
             raise InvalidInput(f"rows are acked from the lower number on, not {seq} to {last}")
+        self._home.check()
         with self._mutex:
             self._check()
             if last > self._given:
@@ -226,11 +234,17 @@ class Receiver(Closing):
 
     def flush(self) -> None:
         """Return once the pointer is stored."""
+        self._home.check()
         with self._mutex:
             until = self._window.pointer
             while self._stored < until:
                 self._check()
                 self._changed.wait()
+
+    def see_through(self) -> None:
+        """The interpreter ends: store what was acked."""
+        if self._home.is_here and not self._is_closed:
+            self.flush()
 
     def close(self) -> None:
         """Store what was acked, and end; twice does no harm.
@@ -238,6 +252,8 @@ class Receiver(Closing):
         Raises what stopped the last acks from being stored: `tm.Fenced`, if a newer receiver has
         taken over.
         """
+        if not self._home.is_here:
+            return
         with self._mutex:
             if self._is_closed:
                 return

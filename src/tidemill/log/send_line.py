@@ -16,7 +16,6 @@ back may send, flush and close.
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -27,9 +26,12 @@ from tidemill.clock import Clock
 from tidemill.errors import Closed, Fenced, OutcomeUnknown, StorageFailed, TidemillError
 from tidemill.files.receipt import Durability, Receipt
 from tidemill.log.contract import Ends, LogFrame, LogWriter, Mark, Reservation, Withdrawn
+from tidemill.log.ending import see_through_at_exit
+from tidemill.log.home import Home
 from tidemill.log.producer import Producer
 from tidemill.log.sends import Send
 
+WORKER_IDLE_S = 10.0  # after which a thread that found nothing to write ends
 _BREAKING = (Fenced, OutcomeUnknown, StorageFailed, Closed)  # after which a writer takes no more
 
 
@@ -54,7 +56,7 @@ class SendLine:
         self._clock = clock
         self._next_seq = ends.next  # for the receipts of sends of nothing
         self._durability = durability
-        self._pid = os.getpid()
+        self._home = Home("the publisher")
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
         self._pending: deque[Send] = deque()
@@ -70,15 +72,18 @@ class SendLine:
         self.is_closing = False
         self._is_closed = False
         self._failure: TidemillError | None = None
+        see_through_at_exit(self)
 
     def has_room(self, send: Send) -> bool:
         """Whether a send could be put in line now, without waiting."""
+        self._home.check()
         with self._mutex:
             self._check()
             return self._has_room(send)
 
     def submit(self, send: Send) -> bool:
         """Put a send in line; False if there is nothing to be done about it."""
+        self._home.check()
         with self._mutex:
             while True:
                 self._check()
@@ -115,14 +120,14 @@ class SendLine:
 
     def flush(self) -> None:
         """Return once everything submitted before is done."""
+        self._home.check()
         with self._mutex:
-            self._check_process()
             until = self._orders
         self._drain(until)
 
     def close(self) -> None:
         """Take no more, and return once everything submitted is done."""
-        if os.getpid() != self._pid:
+        if not self._home.is_here:
             return
         with self._mutex:
             self.is_closing = True
@@ -133,6 +138,10 @@ class SendLine:
             self._is_closed = True
             self._changed.notify_all()
         self._writer.close()
+
+    def see_through(self) -> None:
+        """The interpreter ends: write what was sent."""
+        self.close()
 
     def wait(self, send: Send) -> None:
         """Sleep until a send is done, or write it oneself if a lane is free."""
@@ -377,7 +386,11 @@ class SendLine:
                 while not self._may_write():
                     if self._is_closed or self._failure is not None:
                         return
-                    self._changed.wait()
+                    is_told = self._changed.wait(WORKER_IDLE_S)
+                    if not is_told and not self._may_write():
+                        # Nobody may be left who could close this; the next send calls another.
+                        self._workers.remove(threading.current_thread())
+                        return
                 lane = self._lanes.pop()
             self._write_group(lane)
 
@@ -386,14 +399,7 @@ class SendLine:
         return self._pending_bytes == 0 or total <= self._pending_bytes_max
 
     def _check(self) -> None:
-        self._check_process()
         if self._failure is not None:
             raise copy.copy(self._failure) from self._failure
         if self.is_closing:
             raise Closed("the publisher was closed; open a new one")
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise Closed(
-                f"the publisher was opened by process {self._pid} before os.fork(); open a new one"
-            )

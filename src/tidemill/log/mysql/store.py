@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from tidemill.log.contract import (
     Ends,
     LogStore,
 )
+from tidemill.log.home import Home
 from tidemill.log.mysql import consumers, reading, trimming
 from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.connection import Busy, Connection, Duplicate
@@ -66,7 +66,7 @@ class MySQLLog(LogStore):
         self.place = self._address.place
         self._clock = SystemClock() if clock is None else clock
         self._writes_per_second_max = writes_per_second_max
-        self._pid = os.getpid()
+        self._home = Home("the log")
         self._is_closed = False
         self._writers: weakref.WeakSet[MySQLWriter] = weakref.WeakSet()
         self._watchers: set[Callable[[], None]] = set()
@@ -233,9 +233,9 @@ class MySQLLog(LogStore):
         return self.run(work)
 
     def close(self) -> None:
-        self._is_closed = True
-        if os.getpid() != self._pid:
+        if not self._home.is_here:
             return  # The connections are the parent's.
+        self._is_closed = True
         self._pool.closing.set()  # Whoever waits for a server that is away stops waiting.
         for writer in list(self._writers):
             writer.close()
@@ -244,8 +244,7 @@ class MySQLLog(LogStore):
     def _check_open(self) -> None:
         if self._is_closed:
             raise Closed("the log was closed; open it again")
-        if os.getpid() != self._pid:
-            raise Closed("the log was opened before os.fork(); open it again in this process")
+        self._home.check()
 
     def run(self, work: Callable[[Connection], T]) -> T:
         """Do work that may be repeated with a connection, until the server answers."""

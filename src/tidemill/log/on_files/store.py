@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -74,7 +75,7 @@ class FileLog(LogStore):
             segment_bytes=segment_bytes,
         )
         self._place = LogPlace.of(fs, self._path)
-        self._writers: list[FileWriter] = []
+        self._writers: weakref.WeakSet[FileWriter] = weakref.WeakSet()
         self._is_closed = False
         if not read_only:
             self._make_or_evolve(fs, create=create)
@@ -120,7 +121,7 @@ class FileLog(LogStore):
             # The schema was evolved when this handle was opened.
             folder = self._place.own(self._clock, self._owning())
             writer = FileWriter(self._place, folder)
-        self._writers.append(writer)
+        self._writers.add(writer)
         self._view.read_settings_again()
         return writer
 
@@ -200,10 +201,10 @@ class FileLog(LogStore):
             return True
 
     def close(self) -> None:
-        if self._is_closed:
+        if self._is_closed or not self._view.is_here:
             return
         self._is_closed = True
-        for writer in self._writers:
+        for writer in list(self._writers):
             writer.close()
         self._view.close()
 
