@@ -24,14 +24,13 @@ from tidemill.batch import LogBatch
 from tidemill.clock import Clock, SystemClock
 from tidemill.closing import Closing
 from tidemill.errors import Bug, Closed, Fenced, InvalidInput, TidemillError
-from tidemill.limits import MIB, PREFETCH_BYTES, RECEIVED_ROWS_MAX
+from tidemill.limits import PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.ack_window import AckWindow
 from tidemill.log.contract import LogStore
 from tidemill.log.ending import see_through_at_exit
 from tidemill.log.home import Home
+from tidemill.log.merging import merge_small
 from tidemill.log.start import Start, start_seq
-
-_MERGED_BYTES = MIB  # frames smaller than this are given together
 
 
 class Received(LogBatch):
@@ -421,24 +420,6 @@ class Receiver(Closing):
             self._stored = pointer
             self._changed.notify_all()
         return True
-
-
-def merge_small(batches: list[LogBatch]) -> list[LogBatch]:
-    """Batches that follow each other, small ones together, so that each is worth its while.
-
-    >>> merge_small([LogBatch.of([b"a"]), LogBatch.of([b"b"], first_seq=2)])
-    [<LogBatch of 2 rows, 1 to 2, columns value>]
-    """
-    merged: list[LogBatch] = []
-    small: list[LogBatch] = []
-    size = 0
-    for batch in batches:
-        if size + batch.payload.nbytes > _MERGED_BYTES and small:
-            merged.append(LogBatch.concat(small))
-            small, size = [], 0
-        small.append(batch)
-        size += batch.payload.nbytes
-    return [*merged, LogBatch.concat(small)] if small else merged
 
 
 def _thread(target: Callable[[], None], name: str) -> threading.Thread:

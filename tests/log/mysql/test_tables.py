@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from tests.log.contract.writing import append, read_all
@@ -15,6 +16,7 @@ from tidemill.errors import (
     InvalidName,
     NoAccess,
     NotAQueue,
+    SchemaMismatch,
     StorageFailed,
     Unavailable,
     UnknownFormat,
@@ -75,6 +77,15 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_made(
 ) -> None:
     with pytest.raises(InvalidInput, match=next(iter(option))):
         open_log(**option)
+    assert mariadb.execute(f"SHOW TABLES FROM {database}") == []
+
+
+def test_a_schema_that_is_refused_makes_no_tables(
+    mariadb: MariaDB, database: str, open_log: Open
+) -> None:
+    for schema in (pa.schema([("seq", pa.int64())]), pa.schema([]), "value: binary"):
+        with pytest.raises(SchemaMismatch):
+            open_log(schema=schema)
     assert mariadb.execute(f"SHOW TABLES FROM {database}") == []
 
 

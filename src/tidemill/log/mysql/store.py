@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from tidemill.batch import DEFAULT, LogBatch, SchemaVersions
+from tidemill.batch.schema import check_payload_schema
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt, InvalidInput
 from tidemill.log.contract import (
@@ -63,6 +64,8 @@ class MySQLLog(LogStore):
     ) -> None:
         self._address = Address.parse(url)
         _check_options(parallelism, writes_per_second_max, retry_s)
+        if schema is not None:
+            check_payload_schema(schema)  # What is refused leaves no tables behind.
         self.place = self._address.place
         self._clock = SystemClock() if clock is None else clock
         self._writes_per_second_max = writes_per_second_max
