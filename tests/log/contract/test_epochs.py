@@ -26,6 +26,15 @@ def test_a_newer_writer_fences_the_older(store: LogStore) -> None:
     assert new.mark("loader") is None
 
 
+def test_a_fenced_writer_stores_no_marks_without_rows_either(store: LogStore) -> None:
+    old = store.claim()
+    append(old, [b"a"], [Mark("loader", 1, 1, 1)])
+    new = store.claim()
+    with pytest.raises(Fenced):
+        append(old, [], [Mark("loader", 2, 2, 1)])
+    assert new.mark("loader") == Mark("loader", 1, 1, 1)
+
+
 def test_a_writer_of_another_user_fences_as_well(bench: Bench, store: LogStore) -> None:
     old = store.claim()
     append(old, [b"a"])

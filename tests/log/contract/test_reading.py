@@ -8,7 +8,7 @@ import pytest
 
 from tests.files.fake_clock import FakeClock
 from tests.log.contract.implementations import Bench
-from tests.log.contract.writing import append, read_all
+from tests.log.contract.writing import append, append_by_turns, read_all
 from tidemill.errors import Corrupt, MissingRows
 from tidemill.log.contract import LogStore
 
@@ -17,8 +17,7 @@ ROWS = [b"%d" % number for number in range(1, 31)]
 
 def fill(store: LogStore, rows: int = 30, step: int = 3) -> None:
     writer = store.claim()
-    for start in range(0, rows, step):
-        append(writer, ROWS[start : start + step])
+    append_by_turns(writer, [ROWS[start : start + step] for start in range(0, rows, step)])
     writer.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.log.contract.implementations import Bench
-from tests.log.contract.writing import append, read_all
+from tests.log.contract.writing import append, append_by_turns, read_all
 from tidemill.errors import Trimmed
 from tidemill.log.contract import Ends, LogStore
 
@@ -14,9 +14,7 @@ ROWS = [b"%d" % number for number in range(1, 31)]
 
 @pytest.fixture
 def full(store: LogStore) -> LogStore:
-    writer = store.claim()
-    for start in range(0, 30, 3):
-        append(writer, ROWS[start : start + 3])
+    append_by_turns(store.claim(), [ROWS[start : start + 3] for start in range(0, 30, 3)])
     return store
 
 

@@ -400,7 +400,11 @@ class MySQLWriter(LogWriter):
                 raise
             with self._changed:
                 self.epoch = taken.epoch
-                self._books.taken_over(taken.pointer)
+                try:
+                    self._books.taken_over(taken.pointer)
+                except Bug as bug:
+                    self._break(bug)
+                    raise
                 self._is_settling = False
                 self._changed.notify_all()
 
