@@ -113,13 +113,14 @@ class MySQLLog(LogStore):
 
     def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
         def work(connection: Connection) -> list[LogBatch]:
-            _, following = reading.find_places(connection, self.statements, start)
-            places = reading.within(following, start, rows_max, bytes_max)
+            ends, following = reading.find_places(connection, self.statements, start)
+            readable = min(rows_max, ends.next - start)
+            places = reading.within(following, start, readable, bytes_max)
             data = reading.fetch(connection, self.statements, places)
             if data is None:
                 # Removed between the two looks; the next one says by whom.
                 raise Busy("rows were removed while they were read")
-            return self._decode(connection, places, data, start, rows_max)
+            return self._decode(connection, places, data, start, readable)
 
         return self.run(work)
 
