@@ -391,6 +391,11 @@ class MySQLWriter(LogWriter):
                 self._is_settling = True
             try:
                 taken = self._pool.run(lambda connection: self._renew(connection, epoch), patience)
+                with self._changed:
+                    self.epoch = taken.epoch
+                    self._books.taken_over(taken.pointer)
+                    self._is_settling = False
+                    self._changed.notify_all()
             except Unavailable as end:
                 unknown = self._unknown(end)
                 self._break(unknown)
@@ -398,15 +403,6 @@ class MySQLWriter(LogWriter):
             except TidemillError as refusal:
                 self._break(refusal)
                 raise
-            with self._changed:
-                self.epoch = taken.epoch
-                try:
-                    self._books.taken_over(taken.pointer)
-                except Bug as bug:
-                    self._break(bug)
-                    raise
-                self._is_settling = False
-                self._changed.notify_all()
 
     def _renew(self, connection: Connection, epoch: int) -> Taken:
         self._settings = ServerSettings.read(connection)
