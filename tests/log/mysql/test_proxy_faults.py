@@ -17,9 +17,13 @@ from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.errors import Fenced
 from tidemill.log.contract import Mark
+from tidemill.log.mysql.connection import IDLE_S
 from tidemill.log.mysql.rows import pack_rows
 from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.mysql.writer import MySQLWriter
+
+# What a client that vanished has locked stays so for twice as long, unless its connection is ended.
+LOCKS_HELD_S = IDLE_S / 2
 
 
 def _send(sent: Sent, writer: MySQLWriter, count: int = 2, marks: tuple[Mark, ...] = ()) -> None:
@@ -170,9 +174,27 @@ def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
     while proxy.fired is None:
         time.sleep(0.001)
     with MySQLLog(mariadb.url(database, "log")) as store:
+        began_s = time.monotonic()
         new = store.claim()
+        assert time.monotonic() - began_s < LOCKS_HELD_S
         append(new, [b"b"])
         assert read_all(store) == [b"a", b"b"]
     proxy.refuse(False)
     failed.join()
     through.close()
+
+
+def test_a_call_that_went_silent_in_a_transaction_is_repeated_at_once(
+    mariadb: MariaDB, database: str, proxy: TcpProxy
+) -> None:
+    """Or it would wait for its own locks."""
+    url = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
+    with MySQLLog(url, parallelism=1) as store:
+        store.claim_consumer("billing", start=1)
+        # Behind the statement that takes the next token, and so locks its row.
+        proxy.arm(Fault(6, "blackhole"))
+        began_s = time.monotonic()
+        claim = store.claim_consumer("billing", start=1)
+        assert TIMEOUT_S <= time.monotonic() - began_s < LOCKS_HELD_S
+        assert proxy.fired is not None
+        assert store.consumers()["billing"].token == claim.token

@@ -245,6 +245,18 @@ def test_writes_are_throttled_while_groups_absorb_the_load(
     assert sent.confirmations > 2 * 20 * took_s  # More than one send in each write.
 
 
+def test_a_lane_that_writes_ahead_of_another_is_throttled_as_well(open_log: Open) -> None:
+    writer = open_log(parallelism=3, writes_per_second_max=0.01).claim()
+    low, high = writer.reserve(1), writer.reserve(1)
+    with ThreadPoolExecutor(1) as threads:
+        ahead = threads.submit(writer.append, 1, high, frames_of([b"high"]))
+        while not (high.is_written or ahead.done()):
+            time.sleep(0.001)
+        writer.append(0, low, frames_of([b"low"]))
+        ahead.result(timeout=30)
+    assert [writer.turn_s(lane) > 0 for lane in range(3)] == [True, True, False]
+
+
 def test_a_writer_whose_server_stays_away_breaks_and_a_new_one_finds_out(
     mariadb: MariaDB, database: str
 ) -> None:
@@ -295,6 +307,23 @@ def test_an_append_that_was_committed_before_another_took_over_is_confirmed(
         assert mark.number == 7
         append(new, [b"c"])
         assert read_all(others) == [b"a", *rows, b"c"]
+
+
+def test_connections_that_were_idle_for_long_are_renewed_before_they_are_used(
+    open_log: Open,
+) -> None:
+    """The server ends them; finding that out in the middle of a write would cost an epoch."""
+    store = open_log(parallelism=1)
+    writer = store.claim()
+    append(writer, [b"a"])
+    epoch, lane, lent = writer.epoch, writer._connections.get(0), store._pool._idle[-1]
+    for connection in (lane, lent):
+        connection.used_s -= connecting.IDLE_S
+    append(writer, [b"b"])
+    assert store.ends().next == 3
+    assert writer._connections.get(0) is not lane
+    assert lent not in store._pool._idle
+    assert writer.epoch == epoch
 
 
 def test_closing_waits_for_nobody_when_the_server_is_away(mariadb: MariaDB, database: str) -> None:
