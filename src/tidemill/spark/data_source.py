@@ -15,7 +15,7 @@ class TidemillDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         # Who only reads needs none of it.
-        from tidemill.spark.sink import batch_writer  # type: ignore[import-not-found] # noqa: PLC0415
+        from tidemill.spark.sink import batch_writer  # noqa: PLC0415
 
         return batch_writer(self.options, schema, overwrite)
 

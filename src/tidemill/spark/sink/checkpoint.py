@@ -1,0 +1,50 @@
+"""The id of a streaming query, which its checkpoint holds and keeps over restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from tidemill.errors import InvalidInput
+from tidemill.names import check_name
+
+_FILE = "metadata"
+
+
+def query_id(location: str | None) -> str:
+    """The id in a checkpoint; it names the transaction of a query that was given no other.
+
+    >>> query_id(None)
+    Traceback (most recent call last):
+    tidemill.errors.InvalidInput: a streaming query is known by its checkpoint or by an id: give \
+the option checkpointLocation, or txnAppId
+    """
+    if location is None:
+        raise InvalidInput(
+            "a streaming query is known by its checkpoint or by an id: give the option "
+            "checkpointLocation, or txnAppId"
+        )
+    try:
+        found = json.loads(_read(location))
+        return check_name(found["id"], what="query")
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise InvalidInput(
+            f"the checkpoint {location} does not tell the id of its query ({error}); give the "
+            "option txnAppId"
+        ) from error
+
+
+def _read(location: str) -> bytes:
+    parts = urlsplit(location)
+    if parts.scheme in ("", "file"):
+        folder = unquote(parts.path) if parts.scheme else location
+        return Path(folder, _FILE).read_bytes()
+    # It takes as long to load as all the rest, and a commit starts anew each time.
+    from pyarrow import fs  # noqa: PLC0415
+
+    system, path = fs.FileSystem.from_uri(location)
+    with system.open_input_stream(f"{path.rstrip('/')}/{_FILE}") as stream:
+        return bytes(stream.read())

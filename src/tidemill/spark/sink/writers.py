@@ -1,0 +1,122 @@
+"""What Spark calls: `write` in tasks, `commit` and `abort` at the driver.
+
+Spark pickles a writer and sends it to the tasks. A batch is committed by a copy of the same one, a
+streaming batch by a writer that is made anew, so that nothing is kept in between but what was
+staged, and no lock is held.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tidemill.errors import Bug, InvalidInput, TidemillError
+from tidemill.files.transaction import Outcome, StagedPart, Transaction
+from tidemill.spark.sink.checkpoint import query_id
+from tidemill.spark.sink.options import SinkOptions
+from tidemill.spark.sink.target import Target
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    part: StagedPart
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class _Job:
+    """What both writers do."""
+
+    def __init__(self, target: Target, name: str) -> None:
+        self._target = target
+        self._name = name
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        if context is None:
+            raise Bug("rows are staged by tasks of Spark alone")
+        attempt = self._target.staging(self._name).attempt(context.partitionId())
+        try:
+            for batch in iterator:
+                attempt.write(self._target.columns.chosen(batch))
+            return Staged(attempt.finish())
+        except BaseException:
+            attempt.discard()
+            raise
+
+    def _commit(self, transaction: Transaction | None, messages: Messages) -> Outcome:
+        parts = [message.part for message in messages if isinstance(message, Staged)]
+        if len(parts) < len(messages):
+            raise Bug(f"{len(messages) - len(parts)} tasks did not say what they staged")
+        return self._target.staging(self._name).commit(transaction, parts)
+
+    def _abort(self) -> None:
+        try:
+            self._target.staging(self._name).sweep()
+        except TidemillError as error:
+            # What is to be told is why the job failed. The next commit sweeps as well.
+            logger.warning("staged rows were not swept away: %s", error)
+
+
+class BatchWriter(_Job, DataSourceArrowWriter):
+    """One write of a DataFrame."""
+
+    def __init__(self, target: Target, name: str, transaction: Transaction | None) -> None:
+        super().__init__(target, name)
+        self._transaction = transaction
+
+    def commit(self, messages: Messages) -> None:
+        self._commit(self._transaction, messages)
+
+    def abort(self, messages: Messages) -> None:  # noqa: ARG002
+        self._abort()
+
+
+class StreamWriter(_Job, DataSourceStreamArrowWriter):
+    """The batches of a streaming query; the staging has the name of its transaction."""
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        self._commit(Transaction(self._name, batchId), messages)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
+        self._abort()
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """The writer of `df.write.format("tidemill").mode("append").save(path)`."""
+    parsed = SinkOptions.parse(options, streaming=False)
+    _check_mode(overwrite)
+    target = Target.prepare(parsed, schema)
+    return BatchWriter(target, f".{uuid.uuid4().hex}", parsed.transaction)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """The writer of `df.writeStream.format("tidemill").start(path)`."""
+    parsed = SinkOptions.parse(options, streaming=True)
+    _check_mode(overwrite)
+    name = parsed.app_id or query_id(parsed.checkpoint)
+    return StreamWriter(Target.prepare(parsed, schema), name)
+
+
+def _check_mode(overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidInput(
+            "what was written to a queue or a log stays: use the mode append, not overwrite or "
+            "complete"
+        )

@@ -1,0 +1,107 @@
+"""A data source as ours, that kills its driver, or lets it wait, at a labelled point of one batch.
+
+TIDEMILL_TEST_POINT   the label
+TIDEMILL_TEST_FOLDER  where the driver's process id is found (`driver.pid`), and `reached` is
+                      written once the point was reached
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from tidemill.spark.data_source import TidemillDataSource
+from tidemill.spark.sink import stream_writer
+from tidemill.spark.sink.writers import Messages, StreamWriter
+
+BATCH = 2
+NAME = "tidemill-killed"
+AFTER_OFFSETS = "after the offset log"
+AFTER_STAGING = "after staging"
+AFTER_PUBLISH = "after publish"
+BEFORE_COMMIT_LOG = "before the commit log"
+WAITING = "waiting after staging"
+
+
+class KilledSource(TidemillDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        ours = stream_writer(self.options, schema, overwrite)
+        return KilledWriter(ours, str(self.options["checkpointlocation"]))
+
+
+class KilledWriter(StreamWriter):
+    def __init__(self, ours: StreamWriter, checkpoint: str) -> None:
+        super().__init__(ours._target, ours._name)
+        self._checkpoint = Path(checkpoint)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if (self._checkpoint / "offsets" / str(BATCH)).exists():
+            _at(AFTER_OFFSETS)
+        return super().write(iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        if batchId != BATCH:
+            super().commit(messages, batchId)
+            return
+        _at(AFTER_STAGING)
+        if _point() == WAITING:
+            _folder("reached").write_text(WAITING)
+            while not _folder("go").exists():
+                time.sleep(0.05)
+        super().commit(messages, batchId)
+        _at(AFTER_PUBLISH)
+        if _point() == BEFORE_COMMIT_LOG:
+            # The entry cannot be written any more: a file stands where its folder was.
+            commits = self._checkpoint / "commits"
+            commits.rename(self._checkpoint / "commits.away")
+            commits.write_text("")
+            _folder("reached").write_text(BEFORE_COMMIT_LOG)
+
+
+def _point() -> str:
+    return os.environ["TIDEMILL_TEST_POINT"]
+
+
+def _folder(name: str) -> Path:
+    return Path(os.environ["TIDEMILL_TEST_FOLDER"], name)
+
+
+def _at(label: str) -> None:
+    if _point() == label:
+        _folder("reached").write_text(label)
+        os.kill(int(_folder("driver.pid").read_text()), signal.SIGKILL)
+        os._exit(1)
+
+
+def main(kind: str, address: str, checkpoint: str, files: str) -> None:
+    """Run a query that is killed."""
+    from tests.spark.sink.outputs import Output, numbered, start
+    from tidemill.spark import session
+
+    spark = session(master="local[2]")
+    gateway: Any = spark.sparkContext._gateway
+    _folder("driver.pid").write_text(str(gateway.proc.pid))
+    spark.dataSource.register(KilledSource)
+    output = Output(kind, address)
+    start(numbered(spark, Path(files)), output, checkpoint, source=NAME).awaitTermination()
+
+
+if __name__ == "__main__":
+    import sys
+
+    from tests.spark.sink import killed_source
+
+    # So that tasks find the classes by the name of this module.
+    killed_source.main(*sys.argv[1:])

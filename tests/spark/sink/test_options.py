@@ -1,0 +1,133 @@
+"""What a write may be told, and which columns go where: checked before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+import tidemill as tm
+from tidemill.errors import InvalidInput, InvalidKey, NotAQueue, SchemaMismatch
+from tidemill.spark.sink import batch_writer, stream_writer
+from tidemill.spark.sink.checkpoint import query_id
+from tidemill.spark.sink.options import SinkOptions
+
+TYPES = {
+    "BIGINT": pa.int64(),
+    "BINARY": pa.binary(),
+    "INT": pa.int32(),
+    "NESTED": pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]),
+    "STRING": pa.string(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+}
+
+
+def columns(text: str) -> StructType:
+    """Spark's own reading of such texts needs a session."""
+    fields = [one.split() for one in text.split(", ")]
+    return from_arrow_schema(pa.schema([(name, TYPES[kind]) for name, kind in fields]))
+
+
+VALUES = columns("key BIGINT, value BINARY")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "say where to write to"),
+        ({"path": "x", "txnAppId": "a"}, "both txnAppId and txnVersion"),
+        ({"path": "x", "txnVersion": "1"}, "both txnAppId and txnVersion"),
+        ({"path": "x", "txnAppId": "a", "txnVersion": "-1"}, "whole number from 0 on"),
+        ({"path": "x", "kind": "ring"}, "kind is log or queue"),
+        ({"path": "x", "mergeSchema": "perhaps"}, "mergeSchema is true or false"),
+        ({"path": "x", "txnAppID": "a b", "txnVersion": "1"}, "transaction name"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        SinkOptions.parse(options, streaming=False)
+
+
+def test_a_streaming_query_has_no_version_of_its_own() -> None:
+    with pytest.raises(InvalidInput, match="the number of the batch"):
+        SinkOptions.parse({"path": "x", "txnVersion": "1"}, streaming=True)
+
+
+def test_names_of_options_count_in_any_case() -> None:
+    found = SinkOptions.parse({"PATH": "x", "txnappid": "a", "TXNVERSION": "7"}, streaming=False)
+    assert found.transaction == ("a", 7)
+
+
+def test_the_id_of_a_query_is_in_its_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "metadata").write_text('{"id":"5e2c7b4e-9d1c-4b35-a0a8-54a8a7bd7e2e"}')
+    for location in (f"{tmp_path}/a b", f"{tmp_path}/a b/", f"file://{tmp_path}/a%20b"):
+        assert query_id(location).startswith("5e2c7b4e-")
+    for wrong in (str(tmp_path / "none"), f"file:{tmp_path}", "gopher://x/y"):
+        with pytest.raises(InvalidInput, match="give the option txnAppId"):
+            query_id(wrong)
+    (tmp_path / "metadata").write_text('{"id":"../x"}')
+    with pytest.raises(InvalidInput, match="not allowed"):
+        query_id(str(tmp_path))
+
+
+def test_what_does_not_fit_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    cases: list[tuple[dict[str, str], str, type[Exception], str]] = [
+        ({}, "key BIGINT, value BINARY", SchemaMismatch, "a log has no keys"),
+        ({"key": "n"}, "n BIGINT", InvalidInput, "no option key"),
+        ({"kind": "queue"}, "value BINARY", InvalidKey, "no column 'key'"),
+        ({"kind": "queue", "key": "at"}, "key BIGINT, n INT", InvalidKey, "no column 'at'"),
+        ({}, "time STRING, n INT", SchemaMismatch, "time"),
+    ]
+    for options, ddl, error, words in cases:
+        with pytest.raises(error, match=words):
+            batch_writer({"path": str(path), **options}, columns(ddl), False)
+    with pytest.raises(InvalidInput, match="use the mode append"):
+        batch_writer({"path": str(path)}, VALUES, True)
+    with pytest.raises(InvalidInput, match="checkpointLocation, or txnAppId"):
+        stream_writer({"path": str(path), "kind": "queue"}, VALUES, False)
+    with pytest.raises(InvalidInput, match="s3: cannot be written to"):
+        batch_writer({"path": "s3://bucket/x"}, VALUES, False)
+    with pytest.raises(InvalidInput, match="lives in a folder"):
+        batch_writer({"path": "mysql://a@b/c/d", "kind": "queue"}, VALUES, False)
+    assert not path.exists()
+
+
+def test_rows_are_held_against_what_is_there(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64()), ("city", pa.string())])
+    tm.PriorityQueue(tmp_path / "queue", schema=schema).close()
+    tm.Log(tmp_path / "log", schema=schema).close()
+    for name in ("queue", "log"):
+        key = "key BIGINT, " if name == "queue" else ""
+        options = {"path": str(tmp_path / name)}
+        batch_writer(options, columns(f"{key}n BIGINT, city STRING"), False)
+        batch_writer(options, columns(f"{key}city STRING, n INT"), False)
+        for ddl, words in (
+            (f"{key}n BIGINT, city STRING, more INT", "no column 'more'"),
+            (f"{key}n STRING, city STRING", "'n' is text"),
+        ):
+            with pytest.raises(SchemaMismatch, match=f"does not fit .*{name}[:,] .*{words}"):
+                batch_writer(options, columns(ddl), False)
+        wrong = {"path": options["path"], "kind": "log" if name == "queue" else "queue"}
+        with pytest.raises(InvalidInput, match="holds a"):
+            batch_writer(wrong, columns("key BIGINT"), False)
+
+
+def test_columns_are_added_if_asked_for(tmp_path: Path) -> None:
+    tm.PriorityQueue(tmp_path / "queue", schema=pa.schema([("n", pa.int64())])).close()
+    options = {"path": str(tmp_path / "queue"), "mergeSchema": "true", "key": "at"}
+    ddl = "at TIMESTAMP, n BIGINT, more NESTED"
+    batch_writer(options, columns(ddl), False)
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        assert queue.schema.names == ["n", "more"]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear reader")
+    with pytest.raises(NotAQueue):
+        batch_writer({"path": str(tmp_path)}, columns("n INT"), False)
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
