@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
@@ -57,8 +56,8 @@ class KilledWriter(StreamWriter):
             return
         _at(AFTER_STAGING)
         if _point() == WAITING:
-            _folder("reached").write_text(WAITING)
-            while not _folder("go").exists():
+            in_folder("reached").write_text(WAITING)
+            while not in_folder("go").exists():
                 time.sleep(0.05)
         super().commit(messages, batchId)
         _at(AFTER_PUBLISH)
@@ -67,41 +66,19 @@ class KilledWriter(StreamWriter):
             commits = self._checkpoint / "commits"
             commits.rename(self._checkpoint / "commits.away")
             commits.write_text("")
-            _folder("reached").write_text(BEFORE_COMMIT_LOG)
+            in_folder("reached").write_text(BEFORE_COMMIT_LOG)
 
 
 def _point() -> str:
     return os.environ["TIDEMILL_TEST_POINT"]
 
 
-def _folder(name: str) -> Path:
+def in_folder(name: str) -> Path:
     return Path(os.environ["TIDEMILL_TEST_FOLDER"], name)
 
 
 def _at(label: str) -> None:
     if _point() == label:
-        _folder("reached").write_text(label)
-        os.kill(int(_folder("driver.pid").read_text()), signal.SIGKILL)
+        in_folder("reached").write_text(label)
+        os.kill(int(in_folder("driver.pid").read_text()), signal.SIGKILL)
         os._exit(1)
-
-
-def main(kind: str, address: str, checkpoint: str, files: str) -> None:
-    """Run a query that is killed."""
-    from tests.spark.sink.outputs import Output, numbered, start
-    from tidemill.spark import session
-
-    spark = session(master="local[2]")
-    gateway: Any = spark.sparkContext._gateway
-    _folder("driver.pid").write_text(str(gateway.proc.pid))
-    spark.dataSource.register(KilledSource)
-    output = Output(kind, address)
-    start(numbered(spark, Path(files)), output, checkpoint, source=NAME).awaitTermination()
-
-
-if __name__ == "__main__":
-    import sys
-
-    from tests.spark.sink import killed_source
-
-    # So that tasks find the classes by the name of this module.
-    killed_source.main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""What a sink writes to, and the input of streaming queries: files of numbered lines, one a batch."""
+"""What a sink writes to, and what streaming queries read: files of numbered lines, one a batch."""
 
 from __future__ import annotations
 

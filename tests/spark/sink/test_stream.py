@@ -72,7 +72,7 @@ def killed(tmp_path: Path, checkpoint: str) -> Callable[..., subprocess.Popen[st
         }
         arguments = [output.kind, output.address, checkpoint, str(tmp_path / "in")]
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.sink.killed_source", *arguments],
+            [sys.executable, "-m", "tests.spark.sink.killed_driver", *arguments],
             env=environment,
             cwd=ROOT,
             stderr=subprocess.PIPE,

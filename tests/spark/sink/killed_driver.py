@@ -1,0 +1,27 @@
+"""A driver of its own, whose query is killed: see `killed_source`.
+
+python -m tests.spark.sink.killed_driver KIND ADDRESS CHECKPOINT FILES
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.spark.sink.killed_source import NAME, KilledSource, in_folder
+from tests.spark.sink.outputs import Output, numbered, start
+from tidemill.spark import session
+
+
+def main(kind: str, address: str, checkpoint: str, files: str) -> None:
+    spark = session(master="local[2]")
+    gateway: Any = spark.sparkContext._gateway
+    in_folder("driver.pid").write_text(str(gateway.proc.pid))
+    spark.dataSource.register(KilledSource)
+    output = Output(kind, address)
+    start(numbered(spark, Path(files)), output, checkpoint, source=NAME).awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,151 @@
+"""The sink on a real cluster, whose executors are other processes: killed in the middle of a batch,
+or overtaken by a second attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.services.spark_cluster import Cluster
+from tests.spark.conftest import Place
+from tests.spark.sink.outputs import Output, add_files, expected, numbered, start
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def hindered(frame: DataFrame, marker: str) -> DataFrame:
+    """The same rows; but the first task to come is stuck behind its first rows, until it dies."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            try:
+                descriptor = os.open(marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            except FileExistsError:
+                continue
+            os.write(descriptor, str(os.getpid()).encode())
+            os.close(descriptor)
+            time.sleep(600)
+
+    # Else Spark would see to it that the rows are made once, and then be written.
+    return frame.mapInArrow(work, frame.schema)
+
+
+def kill_executor_of(cluster: Cluster, marker: Path, killed: list[int]) -> None:
+    """Wait until a task is stuck, and kill the executor that runs it."""
+    deadline = time.monotonic() + 240
+    while not marker.exists() or not marker.read_text():
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
+    above = {process.pid for process in psutil.Process(int(marker.read_text())).parents()}
+    for executor in cluster.executors():
+        if executor.pid in above:
+            executor.send_signal(signal.SIGKILL)
+            killed.append(executor.pid)
+
+
+@pytest.mark.parametrize("kind", ["queue", "mysql"])
+def test_an_executor_killed_in_the_middle_of_a_batch_costs_nothing(
+    cluster_spark: SparkSession,
+    cluster: Cluster,
+    tmp_path: Path,
+    kind: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    output = Output.of(kind, tmp_path, request)
+    frame = cluster_spark.range(0, 40_000, 1, 4).selectExpr("id AS n", "1L AS key")
+    frame = hindered(frame, str(tmp_path / "stuck"))
+    if kind != "queue":
+        frame = frame.drop("key")
+    killed: list[int] = []
+    killer = threading.Thread(
+        target=kill_executor_of, args=(cluster, tmp_path / "stuck", killed), daemon=True
+    )
+    killer.start()
+    writer = frame.write.format("tidemill").mode("append").options(**output.options)
+    writer.option("txnAppId", "load").option("txnVersion", "0").save(output.address)
+    killer.join()
+    assert len(killed) == 1
+    assert output.numbers() == list(range(40_000))
+
+
+def test_a_streaming_query_survives_the_death_of_an_executor(
+    cluster_spark: SparkSession,
+    cluster: Cluster,
+    tmp_path: Path,
+    checkpoint: str,
+    request: pytest.FixtureRequest,
+) -> None:
+    output = Output.of("log", tmp_path, request)
+    add_files(tmp_path / "in", range(3))
+    killed: list[int] = []
+    killer = threading.Thread(
+        target=kill_executor_of, args=(cluster, tmp_path / "stuck", killed), daemon=True
+    )
+    killer.start()
+    frame = hindered(numbered(cluster_spark, tmp_path / "in"), str(tmp_path / "stuck"))
+    query = start(frame, output, checkpoint)
+    query.awaitTermination()
+    killer.join()
+    assert len(killed) == 1
+    assert output.numbers() == expected(3)
+
+
+SPECULATIVE = """
+import sys, time
+from pyspark import TaskContext
+from tidemill.spark import session
+spark = session(master=sys.argv[1], config={
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.cores": "1", "spark.executor.memory": "512m",
+    "spark.speculation": "true", "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.01",
+    "spark.speculation.minTaskRuntime": "100ms",
+})
+def work(batches):
+    context = TaskContext.get()
+    with open(f"{sys.argv[3]}/attempts", "a") as attempts:
+        attempts.write(f"{context.partitionId()}.{context.attemptNumber()}\\n")
+    for batch in batches:
+        yield batch
+    if context.partitionId() == 3 and context.attemptNumber() == 0:
+        time.sleep(20)
+frame = spark.range(0, 8000, 1, 4).selectExpr("id AS n").mapInArrow(work, "n long")
+frame.write.format("tidemill").mode("append").save(sys.argv[2])
+spark.stop()
+"""
+
+
+def test_of_two_attempts_at_once_one_counts(
+    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Speculation runs a slow task a second time, beside the first."""
+    place: Place = request.getfixturevalue("_place")
+    place.clear()  # The executors of its session have all the cores.
+    output = Output.of("log", tmp_path, request)
+    script = SPECULATIVE.replace("sys.argv[3]", repr(str(tmp_path)))
+    done = subprocess.run(
+        [sys.executable, "-c", script, cluster.url, output.address],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"3.0", "3.1"} <= set((tmp_path / "attempts").read_text().split())
+    assert output.numbers() == list(range(8000))
