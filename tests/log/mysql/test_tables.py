@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tidemill.errors import (
     UnknownFormat,
 )
 from tidemill.log.contract import Ends
+from tidemill.log.mysql import connection as connecting
 from tidemill.log.mysql import tables
 from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.badges import new_badge
@@ -216,3 +218,59 @@ def test_a_user_without_rights_is_refused_and_the_password_is_not_told(
 def test_a_server_that_is_away_is_waited_for_in_vain_but_not_for_ever(mariadb: MariaDB) -> None:
     with pytest.raises(Unavailable, match=r"gave up after 0\.2 s"):
         MySQLLog("mysql://root@127.0.0.1:1/test/log", retry_s=0.2)
+
+
+def test_rows_of_its_own_that_are_missing_are_told_of(
+    mariadb: MariaDB, database: str, open_log: Open
+) -> None:
+    store = open_log()
+    writer = store.claim()
+    append(writer, [b"a", b"b"])
+    claim = store.claim_consumer("billing", start=1)
+    mariadb.execute(f"DELETE FROM {database}.queue_log_pointers WHERE name LIKE '/%%'")
+    works: list[Callable[[], object]] = [
+        store.ends,
+        lambda: store.read(1, rows_max=1, bytes_max=1),
+        lambda: store.seq_at(1),
+        lambda: store.trim(2),
+        lambda: store.claim_consumer("audit", start=1),
+        lambda: store.move_pointer(claim, 1),
+        lambda: append(writer, [b"c"]),
+        store.claim,
+    ]
+    for work in works:
+        with pytest.raises(Corrupt, match="missing"):
+            work()
+    mariadb.execute(f"DELETE FROM {database}.queue_log_epoch")
+    with pytest.raises(Corrupt, match="missing"):
+        store.claim()
+
+
+def test_a_table_that_others_lock_is_waited_for_no_longer_than_asked(
+    mariadb: MariaDB, database: str, open_log: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "LOCK_WAIT_S", 1)
+    store = open_log(retry_s=0.5)
+    with mariadb.connect(database) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLES queue_log_pointers READ")
+        began_s = time.monotonic()
+        with pytest.raises(Unavailable, match="1205"):
+            store.claim_consumer("billing", start=1)
+        assert time.monotonic() - began_s < 10
+    assert store.claim_consumer("billing", start=1).pointer == 0
+
+
+def test_a_writer_that_a_server_refused_says_how_to_go_on(
+    mariadb: MariaDB, database: str, open_log: Open
+) -> None:
+    store = open_log()
+    writer = store.claim()
+    append(writer, [b"a"])
+    mariadb.execute(f"RENAME TABLE {database}.queue_log_epoch TO {database}.queue_log_gone")
+    with pytest.raises(Corrupt, match="queue_log_epoch"):
+        append(writer, [b"b"])
+    mariadb.execute(f"RENAME TABLE {database}.queue_log_gone TO {database}.queue_log_epoch")
+    with pytest.raises(Corrupt, match="then open a new publisher"):
+        append(writer, [b"b"])
+    append(store.claim(), [b"c"])
+    assert read_all(store) == [b"a", b"c"]

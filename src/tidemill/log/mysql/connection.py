@@ -143,7 +143,7 @@ class Connection:
             raise self._ours(cause) from cause
         try:
             self.execute(ISOLATION)
-            self.execute(SESSION, LOCK_WAIT_S, IDLE_S, badge, BADGE_S)
+            self.execute(SESSION, LOCK_WAIT_S, LOCK_WAIT_S, IDLE_S, badge, BADGE_S)
         except BaseException:
             self.close()
             raise
@@ -158,6 +158,15 @@ class Connection:
         with self._statement(), self._driver.cursor() as cursor:
             cursor.execute(statement, arguments)
             return list(cursor.fetchall())
+
+    def query_row(self, statement: str, *arguments: object) -> tuple[Any, ...]:
+        """Run a statement that gives one row, of those that a log cannot be without."""
+        rows = self.query(statement, *arguments)
+        if len(rows) != 1:
+            raise Corrupt(
+                f"a row of the log's own is missing, restore it from a backup: {statement}"
+            )
+        return rows[0]
 
     def execute(self, statement: str, *arguments: object) -> int:
         """Run a statement, and give back how many rows it changed."""

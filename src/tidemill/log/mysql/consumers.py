@@ -23,16 +23,16 @@ def claimed(connection: Connection, statements: Statements, name: str, start: in
     """
     connection.execute(BEGIN)
     # A trim waits, so that it either respects the consumer or moved the first row before.
-    ((first,),) = connection.query(statements.first_shared)
+    (first,) = connection.query_row(statements.first_shared)
     connection.execute(statements.next_token)
-    ((token,),) = connection.query(statements.token)
+    (token,) = connection.query_row(statements.token)
     found = connection.query(statements.consumer_locked, name.lower().encode())
     if found:
         check_unique(name, [found[0][0].decode()], what="consumer")
         pointer = int(found[0][1])
         connection.execute(statements.set_token, token, name.encode())
     else:
-        ((written, _),) = connection.query(statements.written)
+        written, _ = connection.query_row(statements.written)
         pointer = min(max(start, int(first)), int(written) + 1) - 1
         connection.execute(
             statements.add_consumer, name.encode(), name.lower().encode(), pointer, token
@@ -64,7 +64,7 @@ def _check_exists(
 ) -> None:
     if pointer < 0:
         raise InvalidInput(f"row {pointer} cannot be acked: numbers start at 1")
-    ((written, _),) = connection.query(statements.written)
+    written, _ = connection.query_row(statements.written)
     if pointer > int(written):
         check(connection, statements, claim)
         raise not_there_yet(pointer, int(written) + 1)

@@ -57,12 +57,21 @@ def find_places(
     return ends, following
 
 
+def find_ends(connection: Connection, statements: Statements) -> Ends:
+    """The ends of the log as they are now."""
+    return _ends(*connection.query_row(statements.ends))
+
+
 def _parted(found: Sequence[tuple[int, ...]]) -> tuple[Ends, list[Place]]:
-    ends = next((row for row in found if row[0] == -1), None)
-    if ends is None or ends[1] is None or ends[2] is None:
-        raise Corrupt("the row of the writer pointer or of the first row is missing")
+    ends = next(_ends(first, last) for shard, first, last, _ in found if shard == -1)
     places = [Place(*map(int, row)) for row in found if row[0] != -1]
-    return Ends(int(ends[1]), int(ends[2]) + 1), places
+    return ends, places
+
+
+def _ends(first: int | None, last: int | None) -> Ends:
+    if first is None or last is None:
+        raise Corrupt("the row of the writer pointer or of the first row is missing")
+    return Ends(int(first), int(last) + 1)
 
 
 def follow(places: Sequence[Place], start: int, counts_max: Sequence[int]) -> list[Place]:
@@ -164,8 +173,8 @@ def decode_places(
 
 def seq_at(connection: Connection, statements: Statements, time_us: int) -> int:
     """The first row written at `time_us` or later, by halving: times never decrease."""
-    ((first, next_seq),) = connection.query(statements.ends)
-    low, high = int(first), int(next_seq)  # the row sought is at `low` or above, at most `high`
+    # The row sought is at `low` or above, at most at `high`.
+    low, high = find_ends(connection, statements)
     while low < high:
         middle = (low + high) // 2
         rows = connection.query(statements.time_before, *[middle] * len(statements.shards))

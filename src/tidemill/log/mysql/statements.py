@@ -30,7 +30,8 @@ ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
     "sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
-    "innodb_lock_wait_timeout = %s, wait_timeout = %s, @tidemill_badge = GET_LOCK(%s, %s)"
+    "innodb_lock_wait_timeout = %s, lock_wait_timeout = %s, wait_timeout = %s, "
+    "@tidemill_badge = GET_LOCK(%s, %s)"
 )
 
 VARIABLES = "SHOW GLOBAL VARIABLES WHERE variable_name IN %s"
@@ -194,7 +195,7 @@ class Statements:
         # Reading. One statement is one snapshot: the ends, and which rows lie where.
         self.ends = filled(
             f"SELECT (SELECT pointer FROM {{pointers}} WHERE name = '{FIRST.decode()}'), "
-            f"(SELECT pointer + 1 FROM {{pointers}} WHERE name = '{WRITER.decode()}')"
+            f"(SELECT pointer FROM {{pointers}} WHERE name = '{WRITER.decode()}')"
         )
         self.find = self._find(filled("{pointers}"))
         self.frames = [

@@ -103,13 +103,7 @@ class MySQLLog(LogStore):
         )
 
     def ends(self) -> Ends:
-        def work(connection: Connection) -> Ends:
-            ((first, next_seq),) = connection.query(self.statements.ends)
-            if first is None or next_seq is None:
-                raise Corrupt("the row of the writer pointer or of the first row is missing")
-            return Ends(int(first), int(next_seq))
-
-        return self.run(work)
+        return self.run(lambda connection: reading.find_ends(connection, self.statements))
 
     def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
         def work(connection: Connection) -> list[LogBatch]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidemill.errors import Corrupt
 from tidemill.log.mysql.badges import badge_of, end_holders
 from tidemill.log.mysql.connection import Connection
 from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
@@ -44,18 +43,13 @@ def take_over(
         places = range(len(statements.shards) + 1)
         end_holders(connection, [badge_of(owned[0][1], place) for place in places])
     connection.execute(BEGIN)
-    rows = connection.query(statements.epoch_locked)
-    if not rows:
-        raise Corrupt(f"the row of the epoch is missing: {statements.epoch}")
-    epoch, current = int(rows[0][0]), bytes(rows[0][1])
+    locked, current = connection.query_row(statements.epoch_locked)
+    epoch = int(locked)
     if only_from is not None and current != owner:
         connection.close()
         raise publisher_fenced(only_from, epoch)
     connection.execute(statements.set_epoch, epoch + 1, owner)
-    written = connection.query(statements.written_locked)
-    if not written:
-        raise Corrupt(f"the row of the writer pointer is missing: {statements.written}")
-    pointer, time_us = int(written[0][0]), int(written[0][1])
+    pointer, time_us = map(int, connection.query_row(statements.written_locked))
     connection.execute(statements.fence_pointer, epoch + 1)
     for delete in statements.delete_above:
         connection.execute(delete, pointer)

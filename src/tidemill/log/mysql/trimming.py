@@ -14,8 +14,8 @@ ROWS_PER_DELETE = 100  # of a table, so that no transaction is long
 def decided(connection: Connection, statements: Statements, before: int, *, force: bool) -> int:
     """Move the first row, as far as consumers allow, and say where it is then."""
     connection.execute(BEGIN)
-    ((first,),) = connection.query(statements.first_locked)
-    ((written, _),) = connection.query(statements.written)
+    (first,) = connection.query_row(statements.first_locked)
+    written, _ = connection.query_row(statements.written)
     before = min(before, int(written) + 1)
     if not force:
         pointers = [int(row[1]) + 1 for row in connection.query(statements.consumers_locked)]

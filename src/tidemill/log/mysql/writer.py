@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from tidemill.clock import Clock
-from tidemill.errors import Bug, Closed, Corrupt, Fenced, OutcomeUnknown, TidemillError, Unavailable
+from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
@@ -333,11 +333,9 @@ class MySQLWriter(LogWriter):
 
     def _overtaken(self, connection: Connection, epoch: int) -> Exception:
         """Why a statement found another epoch: this writer's own newer one, or somebody else's."""
-        rows = connection.query(self._statements.epoch)
-        if not rows:
-            return Corrupt(f"the row of the epoch is missing: {self._statements.epoch}")
-        newest = int(rows[0][0])
-        if bytes(rows[0][1]) == self._owner:
+        found, owner = connection.query_row(self._statements.epoch)
+        newest = int(found)
+        if bytes(owner) == self._owner:
             if newest == epoch:
                 return Bug(f"the writer pointer is not where epoch {epoch} left it")
             return _Superseded()
@@ -401,7 +399,8 @@ class MySQLWriter(LogWriter):
                 self._break(unknown)
                 raise unknown from cause
             except TidemillError as refusal:
-                self._break(refusal)
+                # What made the server refuse may be mended, but not within this writer.
+                self._break(type(refusal)(f"{refusal}; then open a new publisher"))
                 raise
 
     def _renew(self, connection: Connection, epoch: int) -> Taken:
