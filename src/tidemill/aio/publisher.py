@@ -35,6 +35,11 @@ class Publisher(AsyncClosing):
         """The number by which a newer publisher is told from an older one."""
         return self._publisher.epoch
 
+    @property
+    def last_number(self) -> int | None:
+        """The last number of this producer that is published; None if there is none."""
+        return self._publisher.last_number
+
     async def send(
         self, rows: object, *, number: int | None = None, digest: bytes = b""
     ) -> Receipt:
