@@ -26,6 +26,7 @@ async def test_a_log_in_a_folder_from_end_to_end(tmp_path: Path) -> None:
         async with await log.publisher(producer="p") as out:
             assert (await out.send([b"a", b"b"], number=1)).last == 2
             assert (await out.send([b"a", b"b"], number=1)).last == 2
+            assert out.last_number == 1
             task = out.send_soon(b"c")
             assert (await task).first == 3
             await out.send(pa.table({"value": [b"d"] * 3}))
