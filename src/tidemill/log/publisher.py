@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
-
-import pyarrow as pa
 
 from tidemill.batch import SchemaVersions
 from tidemill.clock import Clock, SystemClock
@@ -18,7 +17,7 @@ from tidemill.log.contract import LogFrame, LogStore
 from tidemill.log.frames import encode_rows
 from tidemill.log.producer import Producer
 from tidemill.log.send_line import SendLine
-from tidemill.log.sends import Send, payload_of
+from tidemill.log.sends import Send, joined, payload_of, plain_values, takes_values, tell
 
 
 class Publisher(Closing):
@@ -46,6 +45,7 @@ class Publisher(Closing):
     ) -> None:
         self._writer = store.claim()
         self._versions: SchemaVersions = store.versions
+        self._takes_values = takes_values(self._versions.newest)
         self._producer = None if producer is None else Producer(producer, self._writer)
         self._line = SendLine(
             self._writer,
@@ -144,14 +144,17 @@ class Publisher(Closing):
 
     def _prepare(self, rows: object, number: int | None, digest: bytes) -> Send:
         """Everything that can be done, and refused, before it is this send's turn."""
-        payload = payload_of(rows, self._versions.newest)
         if self._producer is not None or number is not None or digest:
             Producer.check(self._producer, number, digest)
-        send = Send(payload, number=number, digest=digest)
         # What could be refused for its size is encoded here, so that it fails alone.
         shared_max = min(SHARED_SEND_BYTES_MAX, self._writer.frame_bytes_max // 4)
+        if self._takes_values:
+            values = plain_values(rows, bytes_max=shared_max)
+            if values is not None:
+                return Send(values=values, number=number, digest=digest)
+        send = Send(payload_of(rows, self._versions.newest), number=number, digest=digest)
         if send.size > shared_max and send.count:
-            send.frames = self._encode(payload)
+            send.frames = self._encode([send])
         return send
 
     def _start(self, send: Send) -> Future[Receipt]:
@@ -162,12 +165,12 @@ class Publisher(Closing):
         if self._line.submit(send):
             self._line.call_worker()
         else:
-            send.conclude()
+            tell([send])
         return future
 
-    def _encode(self, payload: pa.RecordBatch) -> list[LogFrame]:
+    def _encode(self, sends: Sequence[Send]) -> list[LogFrame]:
         return encode_rows(
-            payload,
+            joined(sends, self._versions.newest),
             self._versions.newest_fingerprint,
             bytes_max=self._writer.frame_bytes_max,
             setting=self._writer.frame_bytes_setting,

@@ -17,10 +17,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections import deque
-from collections.abc import Callable
-
-import pyarrow as pa
+from collections.abc import Callable, Sequence
 
 from tidemill.clock import Clock
 from tidemill.errors import Closed, Fenced, OutcomeUnknown, StorageFailed, TidemillError
@@ -29,7 +26,8 @@ from tidemill.log.contract import Ends, LogFrame, LogWriter, Mark, Reservation, 
 from tidemill.log.ending import see_through_at_exit
 from tidemill.log.home import Home
 from tidemill.log.producer import Producer
-from tidemill.log.sends import Send
+from tidemill.log.sends import Send, tell
+from tidemill.log.waiting import Waiting
 
 WORKER_IDLE_S = 10.0  # after which a thread that found nothing to write ends
 _BREAKING = (Fenced, OutcomeUnknown, StorageFailed, Closed)  # after which a writer takes no more
@@ -41,7 +39,7 @@ class SendLine:
     def __init__(
         self,
         writer: LogWriter,
-        encode: Callable[[pa.RecordBatch], list[LogFrame]],
+        encode: Callable[[Sequence[Send]], list[LogFrame]],
         *,
         producer: Producer | None,
         bytes_max: int,
@@ -59,7 +57,7 @@ class SendLine:
         self._home = Home("the publisher")
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
-        self._pending: deque[Send] = deque()
+        self._pending = Waiting()
         self._pending_bytes = 0
         self._lanes = list(range(writer.lanes))[::-1]  # those that nobody uses
         self._groups: list[list[Send]] = []  # being written
@@ -106,9 +104,8 @@ class SendLine:
         behind it must not pass it.
         """
         with self._mutex:
-            if send.number is not None or send not in self._pending:
+            if send.number is not None or not self._pending.remove(send):
                 return False
-            self._pending.remove(send)
             self._pending_bytes -= send.size
             self._changed.notify_all()
             return True
@@ -145,21 +142,30 @@ class SendLine:
 
     def wait(self, send: Send) -> None:
         """Sleep until a send is done, or write it oneself if a lane is free."""
-        while True:
-            with self._mutex:
-                lane, send.lane = send.lane, None
-                if lane is None and not send.is_done and self._may_write():
-                    lane = self._lanes.pop()
-            if lane is not None:
-                self._write_group(lane)
+        try:
+            while not send.is_done or send.lane is not None:
+                self._write_or_sleep(send)
+        finally:
+            send.wake_next()
+
+    def _write_or_sleep(self, send: Send) -> None:
+        with self._mutex:
+            lane, send.lane = send.lane, None
             if send.is_done:
+                if lane is not None:  # It was written with others before its sender used the lane.
+                    self._lanes.append(lane)
+                    self._hand_over()
                 return
-            if lane is None and send.wakeup is not None:
-                try:
-                    send.wakeup.acquire()
-                except BaseException:
-                    self._abandon(send)
-                    raise
+            if lane is None and self._may_write():
+                lane = self._lanes.pop()
+        if lane is not None:
+            self._write_group(lane)
+        elif send.wakeup is not None:
+            try:
+                send.wakeup.acquire()
+            except BaseException:
+                self._abandon(send)
+                raise
 
     def _abandon(self, send: Send) -> None:
         """The sender was interrupted: its send is withdrawn, unless it is being written."""
@@ -179,7 +185,7 @@ class SendLine:
         while True:
             with self._mutex:
                 while True:
-                    under_way = [*self._groups, list(self._pending)[:1]]
+                    under_way = [*self._groups, [self._pending.first] if self._pending else []]
                     if threading.get_ident() not in self._tellers:
                         under_way += self._told
                     if not any(group and group[0].order <= until for group in under_way):
@@ -220,7 +226,7 @@ class SendLine:
         with self._mutex:
             while True:
                 # Marks without rows have no numbers by which a failure would show.
-                is_alone = bool(self._pending) and not self._pending[0].count
+                is_alone = bool(self._pending) and not self._pending.first.count
                 if self._groups and (self._settles or is_alone):
                     self._changed.wait()
                     continue
@@ -232,10 +238,10 @@ class SendLine:
                 self._clock.wait(self._changed, wait_s)
             size = rows = 0
             while self._pending:
-                send = self._pending[0]
+                send = self._pending.first
                 if group and (size + send.size > self._writer.group_bytes or not send.count):
                     break
-                self._pending.popleft()
+                self._pending.pop()
                 size += send.size
                 rows += send.count
                 group.append(send)
@@ -274,21 +280,17 @@ class SendLine:
     def _frames(self, group: list[Send]) -> list[LogFrame]:
         """The rows of a group as frames; small sends that follow each other share one."""
         frames: list[LogFrame] = []
-        small: list[pa.RecordBatch] = []
+        small: list[Send] = []
         for send in group:
             if send.frames is None:
                 if send.count:
-                    small.append(send.payload)
+                    small.append(send)
                 continue
-            frames += self._together(small)
-            small = []
+            if small:
+                frames += self._encode(small)
+                small = []
             frames += send.frames
-        return frames + self._together(small)
-
-    def _together(self, payloads: list[pa.RecordBatch]) -> list[LogFrame]:
-        if not payloads:
-            return []
-        return self._encode(payloads[0] if len(payloads) == 1 else pa.concat_batches(payloads))
+        return frames + (self._encode(small) if small else [])
 
     def _put_back(self, group: list[Send]) -> list[Send]:
         """Sends whose numbers were withdrawn go to the front again. Returns those that fail, for
@@ -298,7 +300,7 @@ class SendLine:
         producer = self._producer
         stale = [send for send in group if producer is not None and producer.is_stale(send)]
         again = [send for send in group if send not in stale]
-        self._pending = deque(sorted([*again, *self._pending], key=lambda send: send.order))
+        self._pending.put_back(again)
         if producer is None or producer.failure is None or not stale:
             return []
         return self._fail_numbered(stale, producer.failure)
@@ -308,7 +310,7 @@ class SendLine:
         self._settles = True
         if isinstance(error, _BREAKING):
             self._failure = error
-            group, self._pending = [*group, *self._pending], deque()
+            group = [*group, *self._pending.take_all()]
         return self._fail_numbered(group, error)
 
     def _fail_numbered(self, failed: list[Send], error: TidemillError) -> list[Send]:
@@ -316,8 +318,7 @@ class SendLine:
         pass it. Returns all of them. Called under the lock.
         """
         if any(send.number is not None for send in failed):
-            failed = failed + [send for send in self._pending if send.number is not None]
-            self._pending = deque(send for send in self._pending if send.number is None)
+            failed = failed + self._pending.take_numbered()
             if self._producer is not None:
                 self._producer.take_back(failed, error)
         for send in failed:
@@ -337,8 +338,7 @@ class SendLine:
             was_teller = me in self._tellers
             self._tellers.add(me)
         try:
-            for send in ended:
-                send.conclude()
+            tell(ended)
         finally:
             with self._mutex:
                 self._told = [one for one in self._told if one is not ended]
@@ -350,7 +350,7 @@ class SendLine:
         """Let somebody use a lane that is free, if anything waits. Called under the lock."""
         if not self._may_write():
             return
-        send = self._pending[0]
+        send = self._pending.first
         if send.wakeup is None:
             self._call_worker()
         elif send.lane is None:
@@ -361,15 +361,8 @@ class SendLine:
         """Whether something waits, and a lane is free that it is worth. Called under the lock."""
         if not self._pending or not self._lanes:
             return False
-        size_min = self._writer.lane_bytes_min
-        if not size_min or len(self._lanes) == self._writer.lanes:
-            return True
-        size = 0
-        for send in self._pending:
-            size += send.size
-            if size >= size_min:
-                return True
-        return False
+        is_first = len(self._lanes) == self._writer.lanes
+        return is_first or self._pending.size >= self._writer.lane_bytes_min
 
     def _call_worker(self) -> None:
         """Have a thread of ours write what waits. Called under the lock."""

@@ -9,8 +9,10 @@ send([Sourced(1, 42, "web", b)])  rows that say where they come from, in the sch
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +22,9 @@ from tidemill.batch.columns import column_from_values
 from tidemill.errors import Bug, SchemaMismatch
 from tidemill.files.receipt import Receipt
 from tidemill.log.contract import LogFrame
+
+_SEND_BYTES = 64  # what a send counts for beside its rows
+_OFFSET_BYTES = 4  # of each value in a column
 
 # The payload of rows that say where they come from.
 SOURCED = pa.schema(
@@ -49,7 +54,11 @@ class Sourced(NamedTuple):
 
 
 class Send:
-    """One send on its way: its rows, and how it went."""
+    """One send on its way: its rows, and how it went.
+
+    >>> Send(values=(b"a", b"b")).count
+    2
+    """
 
     __slots__ = (
         "count",
@@ -65,15 +74,29 @@ class Send:
         "payload",
         "receipt",
         "size",
+        "sleepers",
+        "values",
         "wakeup",
     )
 
     def __init__(
-        self, payload: pa.RecordBatch, *, number: int | None = None, digest: bytes = b""
+        self,
+        payload: pa.RecordBatch | None = None,
+        *,
+        values: tuple[bytes, ...] = (),
+        number: int | None = None,
+        digest: bytes = b"",
     ) -> None:
+        """The rows are those of `payload` or, without one, `values`."""
         self.payload = payload
-        self.count: int = payload.num_rows
-        self.size: int = payload.nbytes + 64  # so that sends of nothing are bounded as well
+        self.values = values
+        # Sends of nothing have a size as well, so that they are bounded.
+        if payload is None:
+            self.count = len(values)
+            self.size: int = sum(map(len, values)) + _OFFSET_BYTES * len(values) + _SEND_BYTES
+        else:
+            self.count = payload.num_rows
+            self.size = payload.nbytes + _SEND_BYTES
         self.frames: list[LogFrame] | None = None  # encoded already, if it shares them with nobody
         self.number = number
         self.digest = digest
@@ -84,24 +107,93 @@ class Send:
         self.is_done = False
         self.future: Future[Receipt] | None = None
         self.wakeup: threading.Lock | None = None  # what a blocking sender sleeps on
+        self.sleepers: deque[Send] | None = None  # whom to wake once it is done; see `tell`
         self.lane: int | None = None  # a lane that its sender was woken to use
 
-    def wake(self) -> None:
-        """Wake the sender, if it sleeps."""
-        if self.wakeup is not None and self.wakeup.locked():
-            self.wakeup.release()
+    def wake(self) -> bool:
+        """Wake the sender, if it sleeps; False if nobody waits for this send any more."""
+        wakeup = self.wakeup
+        if wakeup is None:
+            return False
+        if wakeup.locked():
+            wakeup.release()
+        return True
 
-    def conclude(self) -> None:
-        """Tell the sender how it went."""
-        self.is_done = True
-        self.payload = self.frames = None
-        if self.future is None:
-            if self.wakeup is not None:
-                self.wake()
-        elif self.receipt is not None and self.failure is None:
-            self.future.set_result(self.receipt)
+    def wake_next(self) -> None:
+        """Wake the next of those whose sends are done. Each sender that waited does so, once."""
+        while self.sleepers:
+            try:
+                sleeper = self.sleepers.popleft()
+            except IndexError:
+                return  # Another thread has taken the last one just now.
+            if sleeper.wake():
+                return
+
+
+def tell(sends: Sequence[Send]) -> None:
+    """Tell senders how their sends went, and resolve the futures of the rest.
+
+    Threads that sleep wake each other one by one: those that run at once only wait for each other,
+    since the interpreter runs one at a time, and each that waits for it asks for it again and again.
+    """
+    sleepers = deque(send for send in sends if send.future is None)
+    for send in sends:
+        send.payload = send.frames = None
+        send.values = ()
+        send.sleepers = sleepers
+        send.is_done = True
+    if sleepers:
+        sends[0].wake_next()
+    for send in sends:
+        if send.future is None:
+            continue
+        if send.receipt is not None and send.failure is None:
+            send.future.set_result(send.receipt)
         else:
-            self.future.set_exception(self.failure or Bug("a send ended without a receipt"))
+            send.future.set_exception(send.failure or Bug("a send ended without a receipt"))
+
+
+def takes_values(schema: pa.Schema) -> bool:
+    """Whether a row is bytes and nothing else.
+
+    >>> from tidemill.batch import DEFAULT
+    >>> takes_values(DEFAULT), takes_values(SOURCED)
+    (True, False)
+    """
+    return len(schema) == 1 and schema.field(0).type == pa.binary() and not schema.field(0).nullable
+
+
+def plain_values(data: object, *, bytes_max: int) -> tuple[bytes, ...] | None:
+    """The rows, if they are bytes and few: nothing has to be done about those one send at a time.
+
+    >>> plain_values([b"one", b"two"], bytes_max=100), plain_values([b"one", "two"], bytes_max=100)
+    ((b'one', b'two'), None)
+    """
+    if type(data) is bytes:
+        values: tuple[bytes, ...] = (data,)
+    elif type(data) is list and set(map(type, data)) == {bytes}:
+        values = tuple(data)
+    else:
+        return None
+    return values if sum(map(len, values)) <= bytes_max else None
+
+
+def joined(sends: Sequence[Send], schema: pa.Schema) -> pa.RecordBatch:
+    """The rows of sends one behind the other.
+
+    >>> from tidemill.batch import DEFAULT
+    >>> one, more = Send(payload_of([b"a"], DEFAULT)), [Send(values=(b"b",)), Send(values=(b"c",))]
+    >>> joined([one, *more], DEFAULT)["value"].to_pylist()
+    [b'a', b'b', b'c']
+    """
+    payloads: list[pa.RecordBatch] = []
+    for are_values, run in groupby(sends, key=lambda send: send.payload is None):
+        if are_values:
+            rows = list(chain.from_iterable(send.values for send in run))
+            payloads.append(to_payload(rows, schema=schema))
+        else:
+            payloads += [send.payload for send in run]
+    return payloads[0] if len(payloads) == 1 else pa.concat_batches(payloads)
 
 
 def payload_of(data: object, schema: pa.Schema) -> pa.RecordBatch:
