@@ -5,9 +5,10 @@
     store ◀──keeper thread── the newest pointer, as soon as it has moved ◀── window ◀──┘
 
 Both threads start when they are first needed and end with `close()`. The keeper stores the newest
-pointer and looks again: acks that come while it stores one share the next. So the last ack is
-stored as soon as any, and no ack waits for a disk. The reader looks now and then whether a newer
-receiver has taken over, since one that waits has no acks by which it would hear of it.
+pointer, at most so often a second: acks that come meanwhile share the next time. So the last ack is
+stored without another, no ack waits for a disk, and storing leaves the disk to those who send. The
+reader looks now and then whether a newer receiver has taken over, since one that waits has no acks
+by which it would hear of it.
 
 Invariant: the store is never called under the receiver's lock, for it calls back under its own.
 """
@@ -31,6 +32,8 @@ from tidemill.log.ending import see_through_at_exit
 from tidemill.log.home import Home
 from tidemill.log.merging import merge_small
 from tidemill.log.start import Start, start_seq
+
+_STORE_S = 0.01  # from one time that the pointer is stored to the next, unless somebody waits
 
 
 class Received(LogBatch):
@@ -103,6 +106,10 @@ class Receiver(Closing):
         self._end = None if follow else store.ends().next
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
+        self._acked = threading.Condition(self._mutex)  # the keeper has something to do
+        self._flushing = 0  # how many wait for the pointer to be stored
+        self._store_s = float("-inf")  # when it was stored last
+        self._is_pausing = False  # the keeper lets acks gather
         self._ahead: deque[LogBatch] = deque()
         self._ahead_bytes = 0
         self._news = 0  # how often the store told of new rows, or somebody asked
@@ -152,7 +159,8 @@ class Receiver(Closing):
         self._home.check()
         deadline = None if wait_s is None else self._clock.monotonic_s() + wait_s
         with self._mutex:
-            look = self._ask()
+            # Who waits without an end hears of new rows as soon as the reader, who looks anyway.
+            look = 0 if wait_s is None else self._ask()
             while (batch := self._take()) is None and not self._is_finished:
                 left = None if deadline is None else deadline - self._clock.monotonic_s()
                 if left is not None and left <= 0:
@@ -229,16 +237,22 @@ class Receiver(Closing):
                 )
             if self._window.ack(seq, last):
                 self._start_keeper()
-                self._changed.notify_all()
+                if not self._is_pausing:
+                    self._acked.notify()
 
     def flush(self) -> None:
         """Return once the pointer is stored."""
         self._home.check()
         with self._mutex:
             until = self._window.pointer
-            while self._stored < until:
-                self._check()
-                self._changed.wait()
+            self._flushing += 1
+            self._acked.notify()
+            try:
+                while self._stored < until:
+                    self._check()
+                    self._changed.wait()
+            finally:
+                self._flushing -= 1
 
     def see_through(self) -> None:
         """The interpreter ends: store what was acked."""
@@ -258,6 +272,7 @@ class Receiver(Closing):
                 return
             self._is_closed = True
             self._ahead.clear()
+            self._acked.notify()
             self._tell()
         self._unwatch()
         for thread in (self._reader, self._keeper):
@@ -411,15 +426,28 @@ class Receiver(Closing):
         """Store the newest pointer, or wait until it has moved; False when it is over."""
         with self._mutex:
             while self._stored == self._window.pointer and not self._is_closed:
-                self._changed.wait()
+                self._acked.wait()
+            self._let_acks_gather()
             pointer = self._window.pointer
             if self._stored == pointer:
                 return False
+            self._store_s = self._clock.monotonic_s()
         self._store.move_pointer(self._claim, pointer)
         with self._mutex:
             self._stored = pointer
             self._changed.notify_all()
         return True
+
+    def _let_acks_gather(self) -> None:
+        """Wait until it is time to store the pointer again. Called under the lock."""
+        until_s = self._store_s + _STORE_S
+        self._is_pausing = True
+        while not self._is_closed and not self._flushing:
+            left_s = until_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                break
+            self._clock.wait(self._acked, left_s)
+        self._is_pausing = False
 
 
 def _thread(target: Callable[[], None], name: str) -> threading.Thread:

@@ -42,11 +42,20 @@ def claimed(connection: Connection, statements: Statements, name: str, start: in
 
 
 def moved(
-    connection: Connection, statements: Statements, claim: ConsumerClaim, pointer: int
+    connection: Connection,
+    statements: Statements,
+    claim: ConsumerClaim,
+    pointer: int,
+    *,
+    known: int,
 ) -> None:
-    """Store that all rows up to `pointer` are done. Repeating it changes nothing."""
+    """Store that all rows up to `pointer` are done. Repeating it changes nothing.
+
+    Rows up to `known` are known to be there.
+    """
     name = claim.name.encode()
-    _check_exists(connection, statements, claim, pointer)
+    if not 0 <= pointer <= known:
+        _check_exists(connection, statements, claim, pointer)
     if connection.execute(statements.move, pointer, name, claim.token, pointer):
         return
     check(connection, statements, claim)  # It stands there already, or the right is gone.

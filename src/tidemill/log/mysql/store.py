@@ -71,6 +71,7 @@ class MySQLLog(LogStore):
         self._writes_per_second_max = writes_per_second_max
         self._home = Home("the log")
         self._is_closed = False
+        self._known = 0  # the last row that is known to be there; it stays readable or is trimmed
         self._writers: weakref.WeakSet[MySQLWriter] = weakref.WeakSet()
         self._watchers: set[Callable[[], None]] = set()
         self._pool = Pool(self._address, retry_s)
@@ -108,6 +109,7 @@ class MySQLLog(LogStore):
     def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
         def work(connection: Connection) -> list[LogBatch]:
             ends, following = reading.find_places(connection, self.statements, start)
+            self._known = max(self._known, ends.next - 1)
             readable = min(rows_max, ends.next - start)
             places = reading.within(following, start, readable, bytes_max)
             data = reading.fetch(connection, self.statements, places)
@@ -189,7 +191,11 @@ class MySQLLog(LogStore):
         )
 
     def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
-        self.run(lambda connection: consumers.moved(connection, self.statements, claim, pointer))
+        self.run(
+            lambda connection: consumers.moved(
+                connection, self.statements, claim, pointer, known=self._known
+            )
+        )
 
     def check_claim(self, claim: ConsumerClaim) -> None:
         self.run(lambda connection: consumers.check(connection, self.statements, claim))
