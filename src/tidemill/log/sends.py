@@ -134,7 +134,7 @@ def tell(sends: Sequence[Send]) -> None:
     """Tell senders how their sends went, and resolve the futures of the rest.
 
     Threads that sleep wake each other one by one: those that run at once only wait for each other,
-    since the interpreter runs one at a time, and each that waits for it asks for it again and again.
+    since the interpreter runs one at a time, and each that waits asks for its turn again and again.
     """
     sleepers = deque(send for send in sends if send.future is None)
     for send in sends:

@@ -32,13 +32,13 @@ from tidemill.errors import (
     TooLarge,
 )
 from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.statements import ISOLATION, KILL, SESSION
+from tidemill.log.mysql.statements import COMMIT, ISOLATION, KILL, SESSION
 
 try:
     import pymysql
     import pymysql.constants.CLIENT
 
-    from tidemill.log.mysql.prepared import Argument, Prepared
+    from tidemill.log.mysql.prepared import Argument, Prepared, query_command, run_together
 except ImportError as cause:
     raise MissingExtra("a log on MySQL needs PyMySQL: pip install 'tidemill[mysql]'") from cause
 
@@ -176,10 +176,30 @@ class Connection:
     def execute_prepared(self, statement: str, arguments: Sequence[Argument]) -> int:
         """Run a statement that the server keeps; its parameters are written as `?`."""
         with self._statement():
-            prepared = self._prepared.get(statement)
-            if prepared is None:
-                prepared = self._prepared[statement] = Prepared(self._driver, statement)
-            return prepared.execute(arguments)
+            return self._prepare(statement).execute(arguments)
+
+    def commit_together(
+        self, steps: Sequence[tuple[str, Sequence[Argument]]]
+    ) -> list[int | Exception]:
+        """Run statements that the server keeps, then commit, all of it in one round trip.
+
+        Returns for each, and for the commit, how many rows it changed or what it failed with: all
+        of them are run, also behind one that failed. Raises `Lost` if the outcome is unknown.
+        """
+        with self._statement():
+            commands = [self._prepare(text).command(arguments) for text, arguments in steps]
+            answers = run_together(self._driver, [*commands, query_command(COMMIT)])
+        found = [answer if isinstance(answer, int) else self._ours(answer) for answer in answers]
+        for answer in found:
+            if isinstance(answer, Lost):
+                raise answer
+        return found
+
+    def _prepare(self, statement: str) -> Prepared:
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            prepared = self._prepared[statement] = Prepared(self._driver, statement)
+        return prepared
 
     @contextmanager
     def _statement(self) -> Iterator[None]:

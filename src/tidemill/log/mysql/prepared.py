@@ -10,6 +10,9 @@ Two commands of the protocol, both since MySQL 4.1:
 
 Parameters here are integers and bytes, never null. Statements that give rows back are left to
 PyMySQL: the text protocol is no slower for them.
+
+A server reads one command after another, so that several can be sent at once (`run_together`). It
+runs each whatever became of those before, which whoever writes the statements has to bear in mind.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ import pymysql
 
 from tidemill.errors import Bug
 
+_QUERY = 0x03
 _PREPARE = 0x16
 _EXECUTE = 0x17
+TOGETHER_BYTES_MAX = 8 << 20  # of a command that is sent with others; a packet holds 16 MiB
 _INTEGER = b"\x08\x00"  # eight bytes, signed
 _BLOB = b"\xfc\x00"
 _PREPARED = struct.Struct("<xIHH")
@@ -48,10 +53,16 @@ class Prepared:
                 self._connection._read_packet()
 
     def execute(self, arguments: Sequence[Argument]) -> int:
-        """Run it once; returns how many rows it changed.
+        """Run it once; returns how many rows it changed."""
+        self._connection._execute_command(_EXECUTE, self._body(arguments))
+        return int(self._connection._read_query_result())
 
-        A sequence of bytes is one blob, in parts.
-        """
+    def command(self, arguments: Sequence[Argument]) -> bytes:
+        """What `run_together` sends to run it once."""
+        return _command(_EXECUTE, self._body(arguments))
+
+    def _body(self, arguments: Sequence[Argument]) -> bytes:
+        """The values of the parameters; a sequence of bytes is one blob, in parts."""
         if len(arguments) != self._parameters:
             raise Bug(f"{len(arguments)} arguments for {self._parameters} parameters")
         types = []
@@ -66,8 +77,48 @@ class Prepared:
                 values.append(_length(sum(len(part) for part in parts)))
                 values.extend(parts)
         head = _EXECUTION.pack(self._id, 0, 1) + bytes(-(-len(arguments) // 8)) + b"\x01"
-        self._connection._execute_command(_EXECUTE, b"".join([head, *types, *values]))
-        return int(self._connection._read_query_result())
+        return b"".join([head, *types, *values])
+
+
+def query_command(statement: str) -> bytes:
+    """What `run_together` sends to run a statement that has no parameters."""
+    return _command(_QUERY, statement.encode())
+
+
+def run_together(
+    connection: pymysql.Connection[Any], commands: Sequence[bytes]
+) -> list[int | pymysql.err.Error]:
+    """Send commands without waiting in between, then read the answers.
+
+    Returns for each how many rows it changed, or why the server refused. Raises only if the
+    connection is lost: then nobody knows which of them were run.
+    """
+    driver: Any = connection
+    if driver._sock is None:
+        raise pymysql.err.InterfaceError(0, "the connection is closed")
+    driver._result = None
+    driver._write_bytes(b"".join(commands))
+    answers: list[int | pymysql.err.Error] = []
+    for _ in commands:
+        driver._next_seq_id = 1  # each command counts its packets anew
+        try:
+            answers.append(int(driver._read_query_result()))
+        except pymysql.err.Error as refusal:
+            if not connection.open:
+                raise
+            answers.append(refusal)
+    return answers
+
+
+def _command(code: int, body: bytes) -> bytes:
+    """One packet, the first of its command.
+
+    >>> _command(3, b"COMMIT")
+    b'\\x07\\x00\\x00\\x00\\x03COMMIT'
+    """
+    if len(body) > TOGETHER_BYTES_MAX:
+        raise Bug(f"a command of {len(body)} bytes must be sent by itself")
+    return struct.pack("<IB", len(body) + 1, code) + body
 
 
 def _length(count: int) -> bytes:

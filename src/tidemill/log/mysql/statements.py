@@ -169,6 +169,15 @@ class Statements:
             f"UPDATE {{pointers}} SET pointer = %s, time = %s WHERE name = '{WRITER.decode()}' "
             "AND token = %s AND pointer = %s"
         )
+        # The same for a row that is sent along with it: only if that row is really there.
+        self.show_written = [
+            filled(
+                f"UPDATE {{pointers}} SET pointer = ?, time = ? WHERE name = '{WRITER.decode()}' "
+                "AND token = ? AND pointer = ? AND EXISTS "
+                f"(SELECT 1 FROM {shard} WHERE first = ? AND last = ? AND epoch = ?)"
+            )
+            for shard in self.shards
+        ]
         self.is_there = [
             f"SELECT 1 FROM {shard} WHERE first = %s AND last = %s AND epoch BETWEEN %s AND %s"
             for shard in self.shards

@@ -8,7 +8,8 @@ An append writes its row in the table of its lane, then the writer pointer moves
                               is still ours
     all whose rows it covers  return
 
-An append with nothing under way before it does both in one transaction, and so needs one commit.
+An append with nothing under way before it does both in one transaction, and so needs one commit
+(see `appending`).
 
 When a connection breaks, nobody knows whether its last statement took effect. Then the writer takes
 a new epoch, which only it may follow itself in: that removes every row above the pointer, and tells
@@ -20,7 +21,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tidemill.clock import Clock
 from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
@@ -28,10 +30,18 @@ from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
 from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.appending import (
+    Also,
+    HalfWritten,
+    Overtaken,
+    show,
+    write_and_show,
+    write_rows,
+)
 from tidemill.log.mysql.connection import Busy, Connection, Lost
 from tidemill.log.mysql.durability import ServerSettings
 from tidemill.log.mysql.lane_connections import LaneConnections
-from tidemill.log.mysql.marks import store_marks, stored_mark
+from tidemill.log.mysql.marks import stored_mark
 from tidemill.log.mysql.patience import Patience
 from tidemill.log.mysql.pool import Pool
 from tidemill.log.mysql.rows import PackedRow, pack_rows
@@ -44,9 +54,6 @@ from tidemill.log.refusals import publisher_fenced
 GROUP_BYTES = 4 << 20  # of one append; a reader fetches at least a whole one
 _PACKET_SPARE_BYTES = 4096  # beside the frames: the statement's other values, and a frame's header
 _SETTINGS_S = 1.0  # how often the server's settings are looked at while writing
-
-
-Also = Callable[[Connection], None]
 
 
 class _Superseded(Exception):
@@ -184,6 +191,9 @@ class MySQLWriter(LogWriter):
                 self._pause(patience, cause)
             except Lost as cause:
                 self._recover(epoch, cause, patience)
+            except HalfWritten as cause:
+                self._recover(epoch, cause, patience)
+                self._pause(patience, cause)
             except Fenced as cause:
                 self._break(cause)
                 raise
@@ -224,17 +234,11 @@ class MySQLWriter(LogWriter):
         done = False
         try:
             connection = self._connections.get(lane)
-            try:
-                for row in rows:
-                    self._insert(connection, lane, row, numbers.time_us, epoch)
-                self._move_pointer(connection, [numbers], marks, epoch)
-                if also is not None:
-                    also(connection)
-                self._throttle.wrote(lane)
-                connection.execute(COMMIT)
-            except BaseException:
-                self._connections.drop(lane)
-                raise
+            self._throttle.wrote(lane)
+            with self._dropping(lane, connection, epoch):
+                write_and_show(
+                    connection, self._statements, lane, rows, numbers, marks, epoch, also
+                )
             done = True
         finally:
             with self._changed:
@@ -248,22 +252,22 @@ class MySQLWriter(LogWriter):
         """The rows alone."""
         if not rows:
             return
-        try:
-            connection = self._connections.get(lane)
-            self._throttle.wrote(lane)
-            for row in rows:
-                self._insert(connection, lane, row, numbers.time_us, epoch)
-            connection.execute(COMMIT)
-        except BaseException:
-            self._connections.drop(lane)
-            raise
+        connection = self._connections.get(lane)
+        self._throttle.wrote(lane)
+        with self._dropping(lane, connection, epoch):
+            write_rows(connection, self._statements, lane, rows, numbers, epoch)
 
-    def _insert(
-        self, connection: Connection, lane: int, row: PackedRow, time_us: int, epoch: int
-    ) -> None:
-        values = (row.first, row.last, epoch, time_us, row.size, row.parts, epoch)
-        if connection.execute_prepared(self._statements.insert[lane], values) != 1:
-            raise self._overtaken(connection, epoch)
+    @contextmanager
+    def _dropping(self, place: int, connection: Connection, epoch: int) -> Iterator[None]:
+        """Let a connection go on which anything fails, and with it what it was doing."""
+        try:
+            try:
+                yield
+            except Overtaken:
+                raise self._overtaken(connection, epoch) from None
+        except BaseException:
+            self._connections.drop(place)
+            raise
 
     def _show(
         self, numbers: Numbers, marks: Sequence[Mark], epoch: int, patience: Patience
@@ -300,16 +304,13 @@ class MySQLWriter(LogWriter):
         marks = [mark for numbers in covered for mark in numbers.marks]
         done = False
         try:
-            try:
-                connection = self._connections.get(place)
+            connection = self._connections.get(place)
+            with self._dropping(place, connection, epoch):
                 if marks:
                     connection.execute(BEGIN)
-                self._move_pointer(connection, covered, marks, epoch)
+                show(connection, self._statements, covered, marks, epoch)
                 if marks:
                     connection.execute(COMMIT)
-            except BaseException:
-                self._connections.drop(place)
-                raise
             done = True
             # While this thread still has the connection.
             self._look_at_settings(place)
@@ -319,17 +320,6 @@ class MySQLWriter(LogWriter):
                 if done and self.epoch == epoch:
                     self._books.shown(covered)
                 self._changed.notify_all()
-
-    def _move_pointer(
-        self, connection: Connection, covered: list[Numbers], marks: Sequence[Mark], epoch: int
-    ) -> None:
-        last = covered[-1]
-        expected = covered[0].first - 1
-        arguments = (last.last, last.time_us, epoch, expected)
-        if connection.execute(self._statements.show, *arguments) != 1:
-            raise self._overtaken(connection, epoch)
-        if marks:
-            store_marks(connection, self._statements, marks)
 
     def _overtaken(self, connection: Connection, epoch: int) -> Exception:
         """Why a statement found another epoch: this writer's own newer one, or somebody else's."""
