@@ -26,8 +26,10 @@ def together(work: Callable[[int], None], threads: int) -> float:
     started = [threading.Thread(target=body, args=(number,)) for number in range(threads)]
     for thread in started:
         thread.start()
+    start = (
+        time.perf_counter()
+    )  # before, since who comes last to the barrier may go on last as well
     barrier.wait()
-    start = time.perf_counter()
     for thread in started:
         thread.join()
     seconds = time.perf_counter() - start
