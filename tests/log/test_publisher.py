@@ -19,6 +19,7 @@ from tests.log.contract.writing import read_all
 from tidemill.log.contract import LogStore, Reservation, Withdrawn
 from tidemill.log.memory import MemoryWriter, Shelf
 from tidemill.log.publisher import Publisher
+from tidemill.log.sends import Send
 
 
 @pytest.fixture(params=[1, 4], ids=["1-lane", "4-lanes"])
@@ -400,6 +401,93 @@ def test_an_interrupted_sender_leaves_the_line(
     out.send(b"last")
     out.close()
     assert read_all(store) == [b"busy"] * shelf.lanes + [b"last"]
+
+
+def test_a_sender_that_is_interrupted_as_it_wakes_wakes_the_next(
+    shelf: Shelf, store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Senders of one group wake each other; each that is woken here is interrupted at once."""
+    gate = Gate(shelf)
+    out = Publisher(store)
+    for _ in range(shelf.lanes):
+        out.send_soon(b"busy")
+        gate.wait()
+    line = out._line
+    wait_for = line.wait
+
+    class Interrupted:
+        """Sleeps as a lock does, and is interrupted when its send is done."""
+
+        def __init__(self, send: Send) -> None:
+            self._send = send
+            self._lock = threading.Lock()
+            self._lock.acquire()
+
+        def acquire(self) -> bool:
+            self._lock.acquire()
+            if self._send.is_done:
+                raise KeyboardInterrupt
+            return True
+
+        def locked(self) -> bool:
+            return self._lock.locked()
+
+        def release(self) -> None:
+            self._lock.release()
+
+    def interrupted_wait(send: Send) -> None:
+        send.wakeup = Interrupted(send)  # type: ignore[assignment]
+        wait_for(send)
+
+    monkeypatch.setattr(line, "wait", interrupted_wait)
+    ends: list[str] = []
+
+    def send(number: int) -> None:
+        try:
+            out.send(b"%d" % number)
+            ends.append("sent")
+        except KeyboardInterrupt:
+            ends.append("interrupted")
+
+    threads = [threading.Thread(target=send, args=(number,), daemon=True) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    while len(line._pending) < len(threads):
+        time.sleep(0.001)
+    gate.open.set()
+    for thread in threads:
+        thread.join(60)
+    assert len(ends) == 20
+    assert ends.count("interrupted") >= 20 - 2 * shelf.lanes  # those that wrote did not sleep
+    assert len(read_all(store)) == shelf.lanes + 20
+    monkeypatch.undo()
+    out.close()
+
+
+def test_what_was_sent_soon_may_be_changed_behind_it(shelf: Shelf, store: LogStore) -> None:
+    gate = Gate(shelf)
+    rows = [b"a", b"b"]
+    with Publisher(store) as out:
+        for _ in range(shelf.lanes + 1):
+            out.send_soon(rows)
+        rows[:] = [b"changed"]
+        gate.open.set()
+    assert read_all(store) == [b"a", b"b"] * (shelf.lanes + 1)
+
+
+def test_rows_of_every_form_share_a_group(shelf: Shelf, store: LogStore) -> None:
+    gate = Gate(shelf)
+    with Publisher(store) as out:
+        for _ in range(shelf.lanes):
+            out.send_soon(b"busy")
+            gate.wait()
+        forms = [b"a", [b"b", b"c"], pa.table({"value": [b"d"]}), [bytearray(b"e")], b"", [b"f"]]
+        futures = [out.send_soon(form) for form in [*forms, bytes(100_000), b"g"]]
+        gate.open.set()
+        firsts = [future.result().first for future in futures]
+    rows = read_all(store)[shelf.lanes :]
+    assert rows == [b"a", b"b", b"c", b"d", b"e", b"", b"f", bytes(100_000), b"g"]
+    assert firsts == [shelf.lanes + first for first in (1, 2, 4, 5, 6, 7, 8, 9)]
 
 
 def test_an_interrupt_in_the_middle_of_a_write_ends_the_publisher(

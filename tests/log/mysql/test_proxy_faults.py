@@ -32,8 +32,9 @@ def _send(sent: Sent, writer: MySQLWriter, count: int = 2, marks: tuple[Mark, ..
 
 
 @pytest.mark.parametrize("is_warm", [True, False])
+@pytest.mark.parametrize("is_numbered", [True, False])
 def test_a_send_is_there_once_wherever_the_connection_fails(
-    faults: PacketFaults, is_warm: bool
+    faults: PacketFaults, is_numbered: bool, is_warm: bool
 ) -> None:
     store = faults.open(1)
     writer = store.claim()
@@ -48,6 +49,9 @@ def test_a_send_is_there_once_wherever_the_connection_fails(
 
     def step() -> None:
         nonlocal number
+        if not is_numbered:
+            _send(sent, writer, 3)  # all its statements are sent at once
+            return
         number += 1
         _send(sent, writer, 3, (Mark("loader", number, 0, 0),))
         mark = writer.mark("loader")

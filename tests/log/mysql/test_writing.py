@@ -21,6 +21,7 @@ from tidemill.errors import Closed, DiskFull, Fenced, InvalidInput, OutcomeUnkno
 from tidemill.log.contract import Mark, Withdrawn
 from tidemill.log.mysql import connection as connecting
 from tidemill.log.mysql import writer as writing
+from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.store import MySQLLog
 
 Open = Callable[..., MySQLLog]
@@ -107,6 +108,61 @@ def test_a_deadlock_is_tried_again(
         assert sending.result(timeout=30).first == 2
     assert deadlocks() == before + 1
     assert read_all(store) == [b"a", b"b"]
+
+
+def test_a_row_whose_pointer_was_locked_for_too_long_is_there_once(
+    open_log: Open, other: pymysql.cursors.Cursor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row is committed without the pointer, since all was sent at once."""
+    monkeypatch.setattr(connecting, "LOCK_WAIT_S", 1)
+    store = open_log(parallelism=1)
+    writer = store.claim()
+    append(writer, [b"a"])
+    epoch = writer.epoch
+    other.execute("SELECT * FROM queue_log_pointers WHERE name = '/writer' FOR UPDATE")
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(append, writer, [b"b", b"c"])
+        with pytest.raises(TimeoutError):
+            sending.result(timeout=1.5)
+        assert read_all(store) == [b"a"]
+        other.execute("ROLLBACK")
+        assert sending.result(timeout=30).first == 2
+    assert writer.epoch > epoch
+    assert read_all(store) == [b"a", b"b", b"c"]
+
+
+def test_the_pointer_stays_where_it_is_if_the_row_is_refused(
+    mariadb: MariaDB, database: str, open_log: Open
+) -> None:
+    store = open_log(parallelism=1)
+    writer = store.claim()
+    append(writer, [b"a"])
+    mariadb.execute(
+        f"CREATE TRIGGER {database}.full BEFORE INSERT ON {database}.queue_log_001_0000 FOR EACH "
+        "ROW SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'table is full'"
+    )
+    with pytest.raises(DiskFull):
+        append(writer, [b"x"])
+    assert store.ends().next == 2
+    mariadb.execute(f"DROP TRIGGER {database}.full")
+    assert append(writer, [b"b"]).first == 2
+    assert read_all(store) == [b"a", b"b"]
+
+
+def test_statements_sent_together_are_all_run_and_each_has_its_answer(
+    mariadb: MariaDB, database: str, url: str
+) -> None:
+    mariadb.execute(f"CREATE TABLE {database}.t (id BIGINT PRIMARY KEY) ENGINE=InnoDB")
+    insert = "INSERT INTO t SELECT ? FROM DUAL WHERE ? > 0"
+    one = connecting.Connection(Address.parse(url), "badge", autocommit=False)
+    answers = one.commit_together([(insert, (number, number)) for number in (7, 7, 8, 0)])
+    assert [answers[index] for index in (0, 2, 3, 4)] == [1, 1, 0, 0]
+    assert isinstance(answers[1], connecting.Duplicate)
+    assert mariadb.execute(f"SELECT id FROM {database}.t ORDER BY id") == [(7,), (8,)]
+    assert one.query("SELECT 1") == [(1,)]
+    one.close()
+    with pytest.raises(connecting.Lost):
+        one.commit_together([(insert, (9, 9))])
 
 
 def test_frames_are_split_below_the_packet_limit_and_one_larger_row_is_refused(
