@@ -4,6 +4,7 @@ log           the public face
 opening       from an address to a store
 publisher     the one that may write
 send_line     sends that wait, gathered into groups
+waiting       sends that are in line
 sends         what can be sent
 producer      numbers under which a send is written once
 receiver      gives a consumer its rows, and keeps what it acks

@@ -19,6 +19,7 @@ trimming     giving up rows
 store        the log
 reading      the shards merged by number
 lane_connections  those of a writer
+appending    what an append tells the server
 writer       the right to append
 staging      transactions: frames that wait in a table of their own
 checkup      the doctor: looks, and changes nothing
