@@ -341,8 +341,8 @@ class Follower(View):
             segment.seal()
 
     def _spine_of(self, segment: Segment) -> Callable[[], list[SpineEntry]]:
-        path = self._journal / segment.spine_path.name
-        return lambda: read_spine(self.fs, path, segment.number)
+        # Where it is matters only if it is read, which is seldom.
+        return lambda: read_spine(self.fs, self._journal / segment.spine_path.name, segment.number)
 
     def _link(self, pin: Pin, number: int) -> Segment:
         path = segment_path(pin.folder, number)

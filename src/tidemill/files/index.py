@@ -8,6 +8,7 @@ go.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Index:
         self._state = state
         self._order: list[int] = []  # buckets that have frames, ascending
         self._holders: dict[int, set[int]] = {}  # bucket → the segments that hold its frames
+        self._numbers: list[int] | None = None  # of all of those, ascending; None: to be found
         for segment in segments.values():
             self.add_segment(segment)
 
@@ -44,6 +46,7 @@ class Index:
     def drop_segment(self, segment: Segment) -> None:
         """Forget the frames of a retired segment."""
         rows = segment.entries if segment.directory is None else segment.directory
+        self._numbers = None
         for bucket in buckets_of(rows):
             holders = self._holders[bucket]
             holders.discard(segment.number)
@@ -63,9 +66,11 @@ class Index:
     def __len__(self) -> int:
         return len(self._order)
 
-    def segments(self) -> list[int]:
-        """The numbers of the segments that hold frames."""
-        return sorted(set().union(*self._holders.values()))
+    def segments(self) -> Sequence[int]:
+        """The numbers of the segments that hold frames, ascending."""
+        if self._numbers is None:
+            self._numbers = sorted(set().union(*self._holders.values()))
+        return self._numbers
 
     def frames(self, bucket: int) -> FrameList:
         """The frames of one bucket."""
@@ -98,8 +103,10 @@ class Index:
         if holders is None:
             insort(self._order, bucket)
             self._holders[bucket] = {segment}
-        else:
+            self._numbers = None
+        elif segment not in holders:
             holders.add(segment)
+            self._numbers = None
 
     def _list(self, parts: list[tuple[int, Entries]]) -> FrameList:
         """The frames of these parts, less the ones that were set aside."""

@@ -7,7 +7,7 @@ segment are read in one go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -90,7 +90,10 @@ class RowReader:
     def _choose(self, start: int, rows_max: int, bytes_max: int) -> Iterator[_Part]:
         """The frames that hold the rows, up to the first that is missing. Under the guard."""
         at, rows, size = start, 0, 0
-        for segment in self._in_order():
+        segments, numbers = self._view.segments, self._view.index.segments()
+        begin = _bisect(len(numbers), lambda at: _bounds(segments[numbers[at]])[1] >= start)
+        for number in islice(numbers, begin, None):
+            segment = segments[number]
             low, high = _bounds(segment)
             if high < at:
                 continue
