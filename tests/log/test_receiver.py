@@ -15,7 +15,7 @@ import tidemill as tm
 from tests.files.fake_clock import FakeClock
 from tests.log.contract.writing import append
 from tidemill.batch import LogBatch
-from tidemill.log.contract import LogStore
+from tidemill.log.contract import ConsumerClaim, LogStore
 from tidemill.log.memory import MemoryLog, Shelf
 from tidemill.log.on_files.store import FileLog
 from tidemill.log.publisher import Publisher
@@ -166,6 +166,41 @@ def test_a_trailing_ack_is_stored_without_another(full: LogStore) -> None:
             stored.set()
         stored.wait(0.001)
     receiver.close()
+
+
+def test_acks_gather_for_a_moment_unless_somebody_waits(
+    full: LogStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[int] = []
+    stored = threading.Semaphore(0)
+    move_pointer = full.move_pointer
+
+    def noted(claim: ConsumerClaim, pointer: int) -> None:
+        move_pointer(claim, pointer)
+        moved.append(pointer)
+        stored.release()
+
+    monkeypatch.setattr(full, "move_pointer", noted)
+    with Receiver(full, "one", follow=False, clock=clock) as receiver:
+        assert receiver.receive() is not None
+        receiver.ack(1)
+        assert stored.acquire(timeout=60)  # The first one is stored at once.
+        receiver.ack(2)
+        assert clock.waiting.acquire(timeout=60)
+        receiver.ack(3)
+        receiver.ack(4)
+        assert moved == [1]
+        receiver.flush()
+        assert moved == [1, 4]
+        receiver.ack(5)
+        assert clock.waiting.acquire(timeout=60)
+        receiver.ack(6)
+        clock.advance(1)
+        assert stored.acquire(timeout=60)
+        assert stored.acquire(timeout=60)
+        assert moved == [1, 4, 6]
+        receiver.ack(7)
+    assert moved == [1, 4, 6, 7]
 
 
 def test_a_restart_gives_everything_behind_the_pointer_again(full: LogStore) -> None:

@@ -9,6 +9,7 @@ sends         what can be sent
 producer      numbers under which a send is written once
 receiver      gives a consumer its rows, and keeps what it acks
 merging       small batches given together
+ack_pace      when a pointer is stored
 ack_window    which rows are done; pure
 contract      what a store must do to hold a log
 numbering     numbers of appends that are under way; pure

@@ -26,14 +26,13 @@ from tidemill.clock import Clock, SystemClock
 from tidemill.closing import Closing
 from tidemill.errors import Bug, Closed, Fenced, InvalidInput, TidemillError
 from tidemill.limits import PREFETCH_BYTES, RECEIVED_ROWS_MAX
+from tidemill.log.ack_pace import AckPace
 from tidemill.log.ack_window import AckWindow
 from tidemill.log.contract import LogStore
 from tidemill.log.ending import see_through_at_exit
 from tidemill.log.home import Home
 from tidemill.log.merging import merge_small
 from tidemill.log.start import Start, start_seq
-
-_STORE_S = 0.01  # from one time that the pointer is stored to the next, unless somebody waits
 
 
 class Received(LogBatch):
@@ -106,10 +105,7 @@ class Receiver(Closing):
         self._end = None if follow else store.ends().next
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
-        self._acked = threading.Condition(self._mutex)  # the keeper has something to do
-        self._flushing = 0  # how many wait for the pointer to be stored
-        self._store_s = float("-inf")  # when it was stored last
-        self._is_pausing = False  # the keeper lets acks gather
+        self._pace = AckPace(self._mutex, self._clock)
         self._ahead: deque[LogBatch] = deque()
         self._ahead_bytes = 0
         self._news = 0  # how often the store told of new rows, or somebody asked
@@ -237,22 +233,16 @@ class Receiver(Closing):
                 )
             if self._window.ack(seq, last):
                 self._start_keeper()
-                if not self._is_pausing:
-                    self._acked.notify()
+                self._pace.acked()
 
     def flush(self) -> None:
         """Return once the pointer is stored."""
         self._home.check()
-        with self._mutex:
+        with self._mutex, self._pace.hurried():
             until = self._window.pointer
-            self._flushing += 1
-            self._acked.notify()
-            try:
-                while self._stored < until:
-                    self._check()
-                    self._changed.wait()
-            finally:
-                self._flushing -= 1
+            while self._stored < until:
+                self._check()
+                self._changed.wait()
 
     def see_through(self) -> None:
         """The interpreter ends: store what was acked."""
@@ -272,7 +262,7 @@ class Receiver(Closing):
                 return
             self._is_closed = True
             self._ahead.clear()
-            self._acked.notify()
+            self._pace.hurry()
             self._tell()
         self._unwatch()
         for thread in (self._reader, self._keeper):
@@ -426,28 +416,16 @@ class Receiver(Closing):
         """Store the newest pointer, or wait until it has moved; False when it is over."""
         with self._mutex:
             while self._stored == self._window.pointer and not self._is_closed:
-                self._acked.wait()
-            self._let_acks_gather()
+                self._pace.wait()
+            self._pace.pause()
             pointer = self._window.pointer
             if self._stored == pointer:
                 return False
-            self._store_s = self._clock.monotonic_s()
         self._store.move_pointer(self._claim, pointer)
         with self._mutex:
             self._stored = pointer
             self._changed.notify_all()
         return True
-
-    def _let_acks_gather(self) -> None:
-        """Wait until it is time to store the pointer again. Called under the lock."""
-        until_s = self._store_s + _STORE_S
-        self._is_pausing = True
-        while not self._is_closed and not self._flushing:
-            left_s = until_s - self._clock.monotonic_s()
-            if left_s <= 0:
-                break
-            self._clock.wait(self._acked, left_s)
-        self._is_pausing = False
 
 
 def _thread(target: Callable[[], None], name: str) -> threading.Thread:
