@@ -195,10 +195,11 @@ def test_a_call_that_went_silent_in_a_transaction_is_repeated_at_once(
     url = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
     with MySQLLog(url, parallelism=1) as store:
         store.claim_consumer("billing", start=1)
-        # Behind the statement that takes the next token, and so locks its row.
-        proxy.arm(Fault(6, "blackhole"))
+        # BEGIN and its answer; a SELECT and its row, in five; an UPDATE, whose lock is held then.
+        proxy.arm(Fault(2 + 6 + 2, "blackhole"))
         began_s = time.monotonic()
         claim = store.claim_consumer("billing", start=1)
         assert TIMEOUT_S <= time.monotonic() - began_s < LOCKS_HELD_S
         assert proxy.fired is not None
+        assert proxy.fired.direction == "to server"
         assert store.consumers()["billing"].token == claim.token

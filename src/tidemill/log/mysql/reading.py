@@ -50,7 +50,7 @@ def find_places(
         raise trimmed(start, ends.first)
     if start >= ends.next:
         return ends, []
-    following = follow(places, start, [PLACES_MAX] * len(statements.shards))
+    following = follow(places, start)
     if not following:
         above = [place.first for place in places if place.first > start]
         raise missing(start, min(above, default=ends.next) - 1)
@@ -74,29 +74,19 @@ def _ends(first: int | None, last: int | None) -> Ends:
     return Ends(int(first), int(last) + 1)
 
 
-def follow(places: Sequence[Place], start: int, counts_max: Sequence[int]) -> list[Place]:
+def follow(places: Sequence[Place], start: int) -> list[Place]:
     """The places from that of `start` on, for as long as each follows the one before.
 
-    A shard of which as many were given as were asked for may have more, so that beyond its last
-    one nothing can be said.
+    Of a shard with more places than were asked for the rest is missing here; it ends there as well.
 
     >>> one, two, four = Place(0, 1, 3, 9), Place(1, 4, 6, 9), Place(0, 10, 12, 9)
-    >>> [place.first for place in follow([one, four, two], 2, [5, 5])]
+    >>> [place.first for place in follow([one, four, two], 2)]
     [1, 4]
-    >>> [place.first for place in follow([one, four, two], 2, [5, 1])]
-    [1, 4]
-    >>> follow([four], 2, [5, 5])
+    >>> follow([four], 2)
     []
     """
-    limit = None
-    for shard, count_max in enumerate(counts_max):
-        firsts = [place.first for place in places if place.shard == shard]
-        if len(firsts) >= count_max:
-            limit = max(firsts) if limit is None else min(limit, max(firsts))
     found: list[Place] = []
     for place in sorted(places, key=lambda place: place.first):
-        if limit is not None and place.first > limit:
-            break
         if place.last < start:
             continue  # The last row before `start`, of a shard that does not hold it.
         if place.first > start or (found and place.first < start):
