@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pymysql
 import pytest
 
 from tests.gateway.shell import shell
@@ -13,7 +14,7 @@ from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import TcpProxy
 from tidemill.log.mysql.store import MySQLLog
 
-__all__ = ["faults", "open_log", "proxy", "shell", "url"]
+__all__ = ["faults", "open_log", "other", "proxy", "shell", "url"]
 
 
 @pytest.fixture
@@ -56,3 +57,11 @@ def open_log(url: str) -> Iterator[Callable[..., MySQLLog]]:
     yield opened
     for store in stores:
         store.close()
+
+
+@pytest.fixture
+def other(mariadb: MariaDB, database: str) -> Iterator[pymysql.cursors.Cursor]:
+    """Another client of the database, in a transaction."""
+    with mariadb.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute("START TRANSACTION")
+        yield cursor

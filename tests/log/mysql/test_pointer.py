@@ -10,7 +10,6 @@ from tests.log.contract.writing import append, append_by_turns, read_all
 from tests.services.mariadb import MariaDB
 from tidemill.errors import Bug
 from tidemill.log.contract import Ends
-from tidemill.log.mysql import reading
 from tidemill.log.mysql.store import MySQLLog
 
 
@@ -66,20 +65,3 @@ def test_a_pointer_that_somebody_else_moved_stops_the_publisher(
         with pytest.raises(Bug, match="pointer"):
             append(writer, [b"c"])
     assert read_all(store) == [b"a"]
-
-
-def test_more_places_than_are_looked_at_in_one_shard(
-    open_log: Callable[..., MySQLLog], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Behind the last place that a shard has given there may be more of it, so that a hole there
-    is none.
-    """
-    monkeypatch.setattr(reading, "PLACES_MAX", 3)
-    store = open_log(parallelism=2)
-    writer = store.claim()
-    rows = [b"%d" % number for number in range(40)]
-    for number, row in enumerate(rows):
-        append(writer, [row], lane=int(number % 10 == 9))
-    assert read_all(store) == rows
-    for start in range(1, 41):
-        assert read_all(store, start) == rows[start - 1 :]

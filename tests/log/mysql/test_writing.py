@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pymysql
@@ -25,14 +25,6 @@ from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.store import MySQLLog
 
 Open = Callable[..., MySQLLog]
-
-
-@pytest.fixture
-def other(mariadb: MariaDB, database: str) -> Iterator[pymysql.cursors.Cursor]:
-    """Another client of the database, in a transaction."""
-    with mariadb.connect(database) as connection, connection.cursor() as cursor:
-        cursor.execute("START TRANSACTION")
-        yield cursor
 
 
 def test_many_lanes_at_once_share_no_connection(

@@ -1,0 +1,50 @@
+"""Reading from shards: in pieces, and beside somebody who trims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.log.contract.writing import append, append_by_turns, read_all
+from tidemill.errors import Trimmed
+from tidemill.log.mysql import reading
+from tidemill.log.mysql.store import MySQLLog
+
+
+def test_more_places_than_are_looked_at_in_one_shard(
+    open_log: Callable[..., MySQLLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the last place that a shard has given there may be more of it, so that a hole there
+    is none.
+    """
+    monkeypatch.setattr(reading, "PLACES_MAX", 3)
+    store = open_log(parallelism=2)
+    writer = store.claim()
+    rows = [b"%d" % number for number in range(40)]
+    for number, row in enumerate(rows):
+        append(writer, [row], lane=int(number % 10 == 9))
+    assert read_all(store) == rows
+    for start in range(1, 41):
+        assert read_all(store, start) == rows[start - 1 :]
+
+
+def test_rows_that_are_trimmed_while_they_are_read_are_not_missing(
+    open_log: Callable[..., MySQLLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their places were found, and they were gone when they were to be fetched."""
+    store, other = open_log(parallelism=2), open_log()
+    append_by_turns(store.claim(), [[b"%d" % number] for number in range(1, 9)])
+    look = reading.within
+
+    def and_trim(*arguments: Any) -> list[reading.Place]:
+        monkeypatch.undo()
+        other.trim(6)
+        return look(*arguments)
+
+    monkeypatch.setattr(reading, "within", and_trim)
+    with pytest.raises(Trimmed) as caught:
+        store.read(1, rows_max=10, bytes_max=2**20)
+    assert caught.value.first == 6
+    assert read_all(store) == [b"6", b"7", b"8"]
