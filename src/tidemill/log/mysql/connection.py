@@ -12,6 +12,7 @@ A failed statement ends in one of three ways, and who called decides what to do 
 from __future__ import annotations
 
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -57,6 +58,10 @@ _REFUSED: dict[int, type[TidemillError]] = {
     1021: DiskFull,
     1041: DiskFull,
     1114: DiskFull,
+    1820: NoAccess,
+    1862: NoAccess,
+    3118: NoAccess,
+    4151: NoAccess,
     1044: NoAccess,
     1045: NoAccess,
     1142: NoAccess,
@@ -69,6 +74,14 @@ _REFUSED: dict[int, type[TidemillError]] = {
     1049: NotAQueue,
     1153: TooLarge,
     1146: Corrupt,
+}
+
+
+# What the driver raises if an answer is none of the protocol's.
+_GARBLED = (IndexError, struct.error, UnicodeDecodeError)
+_HINTS: dict[type[TidemillError], str] = {
+    TooLarge: "; raise max_allowed_packet of the server",
+    DiskFull: "; make room on the server",
 }
 
 
@@ -139,8 +152,11 @@ class Connection:
                 read_timeout=timeout_s,
                 write_timeout=timeout_s,
             )
-        except (pymysql.err.Error, OSError) as cause:
+        except (pymysql.err.Error, OSError, *_GARBLED) as cause:
             raise self._ours(cause) from cause
+        except RuntimeError as cause:
+            # Some ways to log in need a package more, which the driver names.
+            raise MissingExtra(f"to log in to {address.place}: {cause}") from cause
         try:
             self.execute(ISOLATION)
             self.execute(SESSION, LOCK_WAIT_S, LOCK_WAIT_S, IDLE_S, badge, BADGE_S)
@@ -211,7 +227,7 @@ class Connection:
         try:
             yield
             self.used_s = time.monotonic()
-        except (pymysql.err.Error, OSError) as cause:
+        except (pymysql.err.Error, OSError, *_GARBLED) as cause:
             raise self._ours(cause) from cause
         finally:
             self._in_use.release()
@@ -242,10 +258,10 @@ class Connection:
                 f"ssl_ca asks: {unproven or cause.args[1]}"
             )
         # Codes from 2000 on are the client's: it could not connect, send or receive.
-        lost = isinstance(cause, (OSError, pymysql.err.InterfaceError))
+        lost = isinstance(cause, (OSError, pymysql.err.InterfaceError, *_GARBLED))
         if lost or code in _LOST or 2000 <= code < 3000 or "Packet sequence" in str(cause):
             return Lost(f"no connection to the server of {self._address.place}: {cause}")
         kind = Duplicate if code == 1062 else _REFUSED.get(code, StorageFailed)
         message = cause.args[1] if len(cause.args) > 1 else str(cause)
-        hint = "; raise max_allowed_packet of the server" if kind is TooLarge else ""
+        hint = _HINTS.get(kind, "")
         return kind(f"the server of {self._address.place} refuses ({code}): {message}{hint}")

@@ -125,15 +125,17 @@ def _bring_up_to_date(
 
 def _check(connection: Connection, statements: Statements) -> None:
     """Every table is there, in an engine with transactions."""
+    # Some servers keep names in lower case; those of logs differ by more than case anyway.
     engines = {
-        name.decode() if isinstance(name, bytes) else name: engine
+        (name.decode() if isinstance(name, bytes) else name).lower(): engine
         for name, engine in connection.query(_TABLES, statements.tables)
     }
     for table in statements.tables:
-        if table not in engines:
+        engine = engines.get(table.lower())
+        if engine is None:
             raise Corrupt(f"table {table} is missing: restore it from a backup")
-        if str(engines[table]).lower() != "innodb":
+        if str(engine).lower() != "innodb":
             raise StorageFailed(
-                f"table {table} uses the engine {engines[table]}, which has no transactions: "
+                f"table {table} uses the engine {engine}, which has no transactions: "
                 "ALTER TABLE … ENGINE=InnoDB"
             )
