@@ -17,6 +17,7 @@ ready      what needs nothing done to it
 plain      single items of bytes
 batch      what a queue gives back
 log_batch  what a log gives back, and what it takes
+layout     which frames rows lie in, for whoever divides them
 """
 
 from tidemill.batch.batch import Batch, Item
@@ -37,6 +38,7 @@ from tidemill.batch.header import (
     unpack_known,
 )
 from tidemill.batch.keys import stable_order
+from tidemill.batch.layout import Layout
 from tidemill.batch.log_batch import LogBatch, LogItem, to_payload
 from tidemill.batch.plain import PlainForm, PlainRow
 from tidemill.batch.ready import ReadyForm, int64_values
@@ -57,6 +59,7 @@ __all__ = [
     "EncodedBody",
     "FrameHeader",
     "Item",
+    "Layout",
     "LogBatch",
     "LogItem",
     "PlainForm",

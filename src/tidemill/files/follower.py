@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidemill.clock import Clock
-from tidemill.errors import Corrupt, NotAQueue, SchemaMismatch
+from tidemill.errors import Bug, Corrupt, NotAQueue, SchemaMismatch
 from tidemill.files.adoption import waiting_path
 from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor
@@ -124,6 +124,18 @@ class Follower(View):
             self.holds.close()
             if self._pin is not None:
                 self._pin.remove()
+
+    def lend(self, seconds: float) -> Path:
+        """Close, and leave the links to the segments for others to read from for so long."""
+        with self._lock, self.guard:
+            self.check_alive()
+            if self._pin is None:
+                raise Bug("a reader without links cannot lend them")
+            pin, self._pin = self._pin, None
+            with storage_errors("keeping a snapshot of", self.path):
+                folder = pin.lend(self.clock.time_ns() / 1e9 + seconds)
+        self.close()
+        return folder
 
     def set_aside(self, place: int, rows: int) -> None:
         """Go on without a damaged frame; the owner is to set it aside for good."""

@@ -7,6 +7,10 @@
 The owner unlinks retired segments as it always does; their bytes go with the last link. A reader
 that ends removes its folder. One that was killed leaves it, without the lock, and whoever comes
 next sweeps it away.
+
+A reader may lend its folder to other processes, of which it does not know when they are done, or
+whether they ever begin. Then a file `lent` stands in the place of the lock: it says until when the
+folder is kept. Whoever reads from it puts that off.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import errno
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -28,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "readers"
 LOCK_NAME = "lock"
+LENT_NAME = "lent"
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV, errno.EOPNOTSUPP}
 
 
@@ -101,6 +107,14 @@ class Pin:
                 self.unlink_name(name)
             self._remove()
 
+    def lend(self, until_s: float) -> Path:
+        """End without removing the folder, which others read from until then."""
+        with self._mutex:
+            write_loan(self._fs, self.folder, until_s)
+            self._is_gone = True
+            self._lock.release()
+        return self.folder
+
     def unlink_name(self, name: str) -> None:
         """Let one file go, if it is linked."""
         if name in self._names:
@@ -117,6 +131,32 @@ class Pin:
         except FileNotFoundError:
             pass  # Whoever sweeps took it for the rest of a dead one, and was faster.
         self._lock.release()
+
+
+def write_loan(fs: FileSystem, folder: Path, until_s: float) -> None:
+    """Keep a folder that was lent until then, in seconds since 1970. A write that is torn by a
+    crash, or by another that says the same, keeps it for nobody: such a time is in the past.
+    """
+    try:
+        file = fs.open(folder / LENT_NAME, create=True)
+    except FileExistsError:
+        file = fs.open(folder / LENT_NAME, write=True)
+    try:
+        file.pwrite([f"{int(until_s):020d}".encode()], 0)
+    finally:
+        file.close()
+
+
+def _is_lent(fs: FileSystem, folder: Path) -> bool:
+    try:
+        file = fs.open(folder / LENT_NAME)
+    except FileNotFoundError:
+        return False
+    try:
+        said = file.pread(20, 0)
+    finally:
+        file.close()
+    return said.isdigit() and int(said) > time.time()
 
 
 def sweep_readers(fs: FileSystem, path: Path) -> list[str]:
@@ -147,6 +187,8 @@ def _sweep(fs: FileSystem, folder: Path) -> bool:
     if lock is None:
         return False
     try:
+        if _is_lent(fs, folder):
+            return False
         # A reader that is being born and waits for the lock must see that its folder is gone.
         lock.file.pwrite([b"swept"], 0)
         names = [name for name in fs.list_folder(folder) if name != LOCK_NAME]

@@ -39,7 +39,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidemill.batch import EncodedBody, LogBatch, SchemaVersions
+from tidemill.batch import EncodedBody, Layout, LogBatch, SchemaVersions
 from tidemill.closing import Closing
 from tidemill.files.log_state import Mark
 from tidemill.files.receipt import Durability
@@ -240,6 +240,12 @@ class LogStore(Closing, ABC):
     @abstractmethod
     def seq_at(self, time_us: int) -> int:
         """The first row written at `time_us` or later; `next` if there is none."""
+
+    @abstractmethod
+    def layout(self, start: int, end: int) -> Layout:
+        """The frames, or what is stored together, that hold the rows from `start` up to `end`, the
+        latter not included; what is trimmed, missing or not written yet is left out.
+        """
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
         """Call `wakeup` after rows became readable or a consumer was claimed or removed, until the

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from tidemill.batch import DEFAULT, LogBatch, SchemaVersions, unpack_header
+from tidemill.batch import DEFAULT, Layout, LogBatch, SchemaVersions, unpack_header
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt
 from tidemill.files.receipt import Durability
@@ -151,6 +151,19 @@ class MemoryLog(LogStore):
             headers = [unpack_header(frame) for frame in shelf.frames]
             later = [header.first_seq for header in headers if header.time_us >= time_us]
             return max(later[0], shelf.first) if later else shelf.next
+
+    def layout(self, start: int, end: int) -> Layout:
+        shelf = self._open()
+        with shelf.changed:
+            low = bisect_left(shelf.lasts, max(start, shelf.first))
+            high = bisect_left(shelf.lasts, end) + 1
+            headers = [unpack_header(frame) for frame in shelf.frames[low:high]]
+            sizes = [len(frame) for frame in shelf.frames[low:high]]
+        return Layout.of(
+            (header.first_seq, header.rows, size)
+            for header, size in zip(headers, sizes, strict=True)
+            if start < end and header.first_seq < end
+        )
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
         shelf = self._open()

@@ -1,9 +1,23 @@
 """Every queue is a DataFrame: the source and the sink that Spark knows as `tidemill`.
 
-session       a Spark session that is set up and quiet
-java          the Java it runs on, also where the machine has none
-cache         files that are made once and kept
-data_source   what `format("tidemill")` is; Spark makes one for each read or write
+session        a Spark session that is set up and quiet
+reading        a queue or a log as a DataFrame
+data_source    what `format("tidemill")` is; Spark makes one for each read or write
+options        what a reader may be told; pure
+address        where a queue is, and what it is
+batch_reader   a batch read, planned on the driver, done by executors
+stream_reader  a streaming read, and the consumer it is
+offsets        what a checkpoint holds; pure
+admission      how far a micro-batch goes; pure
+planning       rows divided among tasks; pure
+partitions     what a task is given
+rows           what a log and the arrivals of a queue have in common
+log_rows       ... the log
+arrived_rows   ... the arrivals
+schema         columns as Spark has them
+chunks         batches large enough for Spark; pure
+java           the Java that Spark runs on, also where the machine has none
+cache          files that are made once and kept
 """
 
 from tidemill.errors import MissingExtra
@@ -13,6 +27,7 @@ try:
 except ImportError as cause:
     raise MissingExtra("Spark needs PySpark: pip install 'tidemill[spark]'") from cause
 
+from tidemill.spark.reading import read
 from tidemill.spark.session import session
 
-__all__ = ["session"]
+__all__ = ["read", "session"]

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
+
+from tidemill.errors import InvalidInput
+from tidemill.files.kept_snapshot import Bounds
+from tidemill.spark.address import Address, find
+from tidemill.spark.batch_reader import LogBatchReader, SnapshotReader
+from tidemill.spark.options import SourceOptions
+from tidemill.spark.rows import open_rows
+from tidemill.spark.schema import spark_schema
+from tidemill.spark.stream_reader import StreamReader
 
 
 class TidemillDataSource(DataSource):
@@ -12,6 +27,49 @@ class TidemillDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "tidemill"
+
+    def schema(self) -> StructType:
+        """seq, key (of a queue), time, and the columns of the payload as they are now."""
+        _, address = self._source()
+        with open_rows(address, fail_on_loss=False) as rows:
+            return spark_schema(rows.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options, address = self._source()
+        for name, value in (
+            ("consumer", options.consumer),
+            ("maxOffsetsPerTrigger", options.trigger_rows_max),
+            ("minOffsetsPerTrigger", options.trigger_rows_min),
+        ):
+            if value is not None:
+                raise InvalidInput(f"{name} is for streaming queries: use readStream, or drop it")
+        if address.kind == "log":
+            if options.fork is not None:
+                raise InvalidInput(f"{address.place} is a log, and only queues have forks")
+            if options.bounds.keys != Bounds().keys:
+                raise InvalidInput(f"{address.place} is a log, whose rows have no keys")
+            return LogBatchReader(address, options, schema)
+        return SnapshotReader(address, options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        options, address = self._source()
+        if options.fork is not None:
+            raise InvalidInput(
+                "a streaming query follows what is pushed, whoever pops it, and so has no fork; "
+                "read the fork as a batch"
+            )
+        if options.end is not None or options.end_us is not None:
+            raise InvalidInput(
+                "a streaming query has no end; read a batch, or use Trigger.AvailableNow"
+            )
+        if options.bounds != Bounds():
+            raise InvalidInput("bounds are for batches; a streaming query filters its DataFrame")
+        if address.kind == "queue" and options.consumer is None:
+            raise InvalidInput(
+                f"{address.place} is a priority queue, which keeps items for its consumers: name "
+                'one for this query, .option("consumer", "my-query")'
+            )
+        return StreamReader(address, options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         # Who only reads needs none of it.
@@ -23,3 +81,7 @@ class TidemillDataSource(DataSource):
         from tidemill.spark.sink import stream_writer  # noqa: PLC0415
 
         return stream_writer(self.options, schema, overwrite)
+
+    def _source(self) -> tuple[SourceOptions, Address]:
+        options = SourceOptions.parse(self.options)
+        return options, find(options.path)

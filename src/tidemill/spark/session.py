@@ -15,8 +15,6 @@ from tidemill.spark.java import find_java, java_home
 
 # What a session has unless the caller says otherwise.
 _SETTINGS = {
-    # Filters on seq, key and time reach the source, which then reads only the frames it needs.
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # JVM to Python is the slow direction, and large batches make it less so.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",

@@ -149,3 +149,21 @@ def read_all_until_error(
     if isinstance(found[0], MissingRows):
         assert found[0].first == at
     return rows, at
+
+
+@pytest.mark.parametrize(("start", "end"), [(1, 31), (2, 30), (8, 9), (29, 100), (31, 40), (5, 5)])
+def test_the_layout_of_a_range_is_the_frames_that_hold_its_rows(
+    store: LogStore, start: int, end: int
+) -> None:
+    fill(store)
+    layout = store.layout(start, end)
+    frames = [first for first in range(1, 31, 3) if first < end and first + 2 >= start < end]
+    assert layout.firsts.tolist() == frames
+    assert layout.rows.tolist() == [3] * len(frames)
+    assert (layout.sizes > 0).all()
+
+
+def test_the_layout_leaves_out_what_is_trimmed(store: LogStore) -> None:
+    fill(store)
+    store.trim(8)
+    assert store.layout(1, 100).firsts.tolist() == list(range(7, 31, 3))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tidemill.batch import LogBatch, SchemaVersions
+from tidemill.batch import Layout, LogBatch, SchemaVersions
 from tidemill.errors import Corrupt
 from tidemill.log.contract import Ends
 from tidemill.log.frames import missing
@@ -24,6 +24,7 @@ from tidemill.log.mysql.statements import Statements
 from tidemill.log.refusals import trimmed
 
 PLACES_MAX = 256  # of each shard, in one statement
+LAYOUT_PLACES_MAX = 8_192  # ... where the places are all that is asked for
 
 
 class Place(NamedTuple):
@@ -159,6 +160,25 @@ def decode_places(
             if rows_max <= 0:
                 return batches
     return batches
+
+
+def layout(connection: Connection, statements: Statements, start: int, end: int) -> Layout:
+    """Where the rows from `start` up to `end` lie, as far as they are there."""
+    parts: list[Layout] = []
+    while start < end:
+        counts_max = [LAYOUT_PLACES_MAX] * len(statements.shards)
+        arguments = [number for count_max in counts_max for number in (start, start, count_max)]
+        ends, places = _parted(connection.query(statements.find, *arguments))
+        start, end = max(start, ends.first), min(end, ends.next)
+        following = follow(places, start, counts_max)
+        if following:
+            sizes = [(one.first, one.last - one.first + 1, one.size) for one in following]
+            parts.append(Layout.of(one for one in sizes if one[0] < end))
+            start = following[-1].last + 1
+        else:
+            # Rows are missing; what lies behind them is there all the same.
+            start = min((one.first for one in places if one.first > start), default=end)
+    return Layout.joined(parts)
 
 
 def seq_at(connection: Connection, statements: Statements, time_us: int) -> int:

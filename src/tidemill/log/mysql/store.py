@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from tidemill.batch import DEFAULT, LogBatch, SchemaVersions
+from tidemill.batch import DEFAULT, Layout, LogBatch, SchemaVersions
 from tidemill.batch.schema import check_payload_schema
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt, InvalidInput
@@ -156,6 +156,12 @@ class MySQLLog(LogStore):
 
     def seq_at(self, time_us: int) -> int:
         return self.run(lambda connection: reading.seq_at(connection, self.statements, time_us))
+
+    def layout(self, start: int, end: int) -> Layout:
+        def work(connection: Connection) -> Layout:
+            return reading.layout(connection, self.statements, start, end)
+
+        return self.run(work)
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
         """Tells of the rows of writers made here; others are found by looking."""

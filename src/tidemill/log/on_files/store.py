@@ -10,12 +10,13 @@ from typing import Literal
 
 import pyarrow as pa
 
-from tidemill.batch import LogBatch, SchemaVersions
+from tidemill.batch import Layout, LogBatch, SchemaVersions
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt, InvalidInput, NotAQueue, ReadOnly
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder import CorruptionMode, FolderOptions
 from tidemill.files.follower import Follower
+from tidemill.files.layout import layout_of
 from tidemill.files.log_operation import TrimRows, WriteNote
 from tidemill.files.settings import LOG, read_settings
 from tidemill.files.storage import storage_errors
@@ -110,6 +111,12 @@ class FileLog(LogStore):
     def seq_at(self, time_us: int) -> int:
         self._look()
         return self._rows.seq_at(time_us)
+
+    def layout(self, start: int, end: int) -> Layout:
+        view = self._look()
+        with view.guard:
+            start = max(start, view.state.log.first)
+        return layout_of(view, start, end)
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
         self._check()

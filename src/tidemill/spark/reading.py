@@ -1,0 +1,55 @@
+"""`tidemill.spark.read`: any queue or log as a DataFrame."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+T = TypeVar("T")
+Between: TypeAlias = tuple[T | None, T | None] | None
+
+
+def read(
+    spark: SparkSession,
+    url: str | os.PathLike[str],
+    *,
+    seqs: Between[int] = None,  # (least, greatest), either of which may be None
+    keys: Between[int] = None,
+    times: Between[datetime] = None,
+    **options: Any,  # those of `format("tidemill")`, by the same names
+) -> DataFrame:
+    """What is left of a queue, or the rows of a log, as of when the DataFrame is used.
+
+    Frames that hold no row within the bounds are not read; a filter on the DataFrame only leaves
+    rows out of what was read.
+
+    >>> import tempfile, tidemill as tm
+    >>> from tidemill.spark import read, session
+    >>> folder = tempfile.mkdtemp()
+    >>> with tm.PriorityQueue(folder) as queue:
+    ...     receipt = queue.push([(3, b"c"), (1, b"a")])
+    >>> spark = session(master="local[1]")
+    >>> [(row.key, bytes(row.value)) for row in read(spark, folder).orderBy("key").collect()]
+    [(1, b'a'), (3, b'c')]
+    >>> read(spark, folder, keys=(2, None)).count()
+    1
+    >>> spark.stop()
+    """
+    for column, bounds in (("Seq", seqs), ("Key", keys)):
+        if bounds is not None:
+            options |= {f"min{column}": bounds[0], f"max{column}": bounds[1]}
+    start, end = times or (None, None)
+    if start is not None:
+        options["startingTimestamp"] = start.isoformat()
+    if end is not None:
+        options["endingTimestamp"] = (end + timedelta(microseconds=1)).isoformat()
+    texts = {name: _text(value) for name, value in options.items() if value is not None}
+    return spark.read.format("tidemill").options(**texts).load(os.fspath(url))
+
+
+def _text(value: object) -> str:
+    """An option as Spark takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
