@@ -166,12 +166,13 @@ def layout(connection: Connection, statements: Statements, start: int, end: int)
     """Where the rows from `start` up to `end` lie, as far as they are there."""
     parts: list[Layout] = []
     while start < end:
-        counts_max = [LAYOUT_PLACES_MAX] * len(statements.shards)
-        arguments = [number for count_max in counts_max for number in (start, start, count_max)]
+        arguments = [start, start, LAYOUT_PLACES_MAX] * len(statements.shards)
         ends, places = _parted(connection.query(statements.find, *arguments))
-        start, end = max(start, ends.first), min(end, ends.next)
-        following = follow(places, start, counts_max)
-        if following:
+        end = min(end, ends.next)
+        following = follow(places, start)
+        if start < ends.first:
+            start = ends.first
+        elif following:
             sizes = [(one.first, one.last - one.first + 1, one.size) for one in following]
             parts.append(Layout.of(one for one in sizes if one[0] < end))
             start = following[-1].last + 1
