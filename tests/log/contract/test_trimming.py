@@ -32,6 +32,7 @@ def test_rows_below_are_gone_and_the_others_stay(full: LogStore, before: int) ->
 def test_trimming_never_goes_back_nor_past_the_end(full: LogStore) -> None:
     assert full.trim(20) == 20
     assert full.trim(10) == 20
+    assert full.ends() == Ends(20, 31)
     assert full.trim(1_000) == 31
     assert full.ends() == Ends(31, 31)
     assert read_all(full) == []

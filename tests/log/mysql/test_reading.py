@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.log.contract.writing import append, append_by_turns, read_all
-from tidemill.errors import Trimmed
+from tests.services.mariadb import MariaDB
+from tidemill.errors import Corrupt, Trimmed
 from tidemill.log.mysql import reading
 from tidemill.log.mysql.store import MySQLLog
 
@@ -48,3 +49,27 @@ def test_rows_that_are_trimmed_while_they_are_read_are_not_missing(
         store.read(1, rows_max=10, bytes_max=2**20)
     assert caught.value.first == 6
     assert read_all(store) == [b"6", b"7", b"8"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("frame = @later WHERE first = 3", "starts with number 5, not 3"),
+        ("frame = CONCAT(frame, @later) WHERE first = 1", "starts with number 5, not 3"),
+        ("last = 5, frame = CONCAT(frame, @later) WHERE first = 3", "with number 6, not 5"),
+        ("frame = '' WHERE first = 3", "end with number 2, not 4"),
+        ("frame = LEFT(frame, 100) WHERE first = 3", "rows 3 to 4"),
+    ],
+)
+def test_a_row_that_does_not_hold_its_numbers_is_damaged(
+    open_log: Callable[..., MySQLLog], mariadb: MariaDB, database: str, change: str, reason: str
+) -> None:
+    """Every frame is whole: they lie in the wrong place, or some are missing."""
+    store = open_log(parallelism=1)
+    append_by_turns(store.claim(), [[b"1", b"2"], [b"3", b"4"], [b"5", b"6"]])
+    table = f"{database}.queue_log_001_0000"
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT frame INTO @later FROM {table} WHERE first = 5")
+        cursor.execute(f"UPDATE {table} SET {change}")
+    with pytest.raises(Corrupt, match=reason):
+        read_all(store)

@@ -219,7 +219,6 @@ class Statements:
     def _keep(self, filled: Callable[[str], str]) -> None:
         # Consumers.
         self.consumers = filled("SELECT name, pointer, token FROM {pointers} WHERE name >= '0'")
-        self.consumers_locked = self.consumers + " LOCK IN SHARE MODE"
         self.first_shared = filled(
             f"SELECT pointer FROM {{pointers}} WHERE name = '{FIRST.decode()}' LOCK IN SHARE MODE"
         )

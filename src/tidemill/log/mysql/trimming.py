@@ -18,7 +18,8 @@ def decided(connection: Connection, statements: Statements, before: int, *, forc
     written, _ = connection.query_row(statements.written)
     before = min(before, int(written) + 1)
     if not force:
-        pointers = [int(row[1]) + 1 for row in connection.query(statements.consumers_locked)]
+        # None is being made, since that locks the first row; and those that are there only move on.
+        pointers = [int(row[1]) + 1 for row in connection.query(statements.consumers)]
         before = min([before, *pointers])
     if before > int(first):
         connection.execute(statements.set_first, before)
