@@ -22,6 +22,7 @@ from tidemill.log.contract import Mark, Withdrawn
 from tidemill.log.mysql import connection as connecting
 from tidemill.log.mysql import writer as writing
 from tidemill.log.mysql.address import Address
+from tidemill.log.mysql.badges import badge_of
 from tidemill.log.mysql.store import MySQLLog
 
 Open = Callable[..., MySQLLog]
@@ -155,6 +156,26 @@ def test_statements_sent_together_are_all_run_and_each_has_its_answer(
     one.close()
     with pytest.raises(connecting.Lost):
         one.commit_together([(insert, (9, 9))])
+
+
+@pytest.mark.parametrize("how", ["KILL", "KILL QUERY"])
+def test_a_statement_that_an_operator_ends_is_tried_again(
+    mariadb: MariaDB, open_log: Open, other: pymysql.cursors.Cursor, how: str
+) -> None:
+    store = open_log(parallelism=1)
+    writer = store.claim()
+    other.execute("SELECT epoch FROM queue_log_epoch FOR UPDATE")
+    with ThreadPoolExecutor(1) as threads:
+        sending = threads.submit(append, writer, [b"a"])
+        while not mariadb.execute(
+            "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
+        ):
+            time.sleep(0.005)
+        ((thread,),) = mariadb.execute("SELECT IS_USED_LOCK(%s)", badge_of(writer._owner, 0))
+        mariadb.execute(f"{how} {thread}")
+        other.execute("ROLLBACK")
+        assert sending.result(timeout=30).first == 1
+    assert read_all(store) == [b"a"]
 
 
 def test_frames_are_split_below_the_packet_limit_and_one_larger_row_is_refused(
