@@ -194,6 +194,27 @@ def test_frames_are_split_below_the_packet_limit_and_one_larger_row_is_refused(
         mariadb.execute("SET GLOBAL max_allowed_packet = 16777216")
 
 
+@pytest.mark.parametrize("is_numbered", [True, False])
+def test_what_no_longer_fits_a_packet_is_refused_and_nothing_else(
+    mariadb: MariaDB, open_log: Open, is_numbered: bool
+) -> None:
+    """The limit is lowered while a publisher writes; new connections go by it."""
+    store = open_log(parallelism=1)
+    writer = store.claim()
+    append(writer, [b"a"])
+    packet = mariadb.execute("SELECT @@GLOBAL.max_allowed_packet")[0][0]
+    mariadb.execute("SET GLOBAL max_allowed_packet = 16384")
+    try:
+        writer._connections.drop(0)
+        for _ in range(2):
+            with pytest.raises(TooLarge, match="max_allowed_packet"):
+                append(writer, [bytes(100_000)], [Mark("p", 1, 2, 2)] if is_numbered else [])
+        assert append(writer, [b"b"]).first == 2
+    finally:
+        mariadb.execute(f"SET GLOBAL max_allowed_packet = {packet}")
+    assert read_all(store) == [b"a", b"b"]
+
+
 def test_a_row_above_16_mib_travels_in_several_packets(mariadb: MariaDB, url: str) -> None:
     mariadb.execute("SET GLOBAL max_allowed_packet = 67108864")
     try:

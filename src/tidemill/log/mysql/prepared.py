@@ -91,7 +91,8 @@ def run_together(
     """Send commands without waiting in between, then read the answers.
 
     Returns for each how many rows it changed, or why the server refused. Raises only if the
-    connection is lost: then nobody knows which of them were run.
+    connection is lost: then nobody knows which of them were run. Whoever depends on the first one
+    hears of its refusal all the same.
     """
     driver: Any = connection
     if driver._sock is None:
@@ -104,9 +105,14 @@ def run_together(
         try:
             answers.append(int(driver._read_query_result()))
         except pymysql.err.Error as refusal:
-            if not connection.open:
+            if connection.open:
+                answers.append(refusal)
+            elif answers and isinstance(answers[0], pymysql.err.Error):
+                raise answers[
+                    0
+                ] from refusal  # A packet that is too large ends the connection, too.
+            else:
                 raise
-            answers.append(refusal)
     return answers
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidemill.batch import HEADER_BYTES, LogBatch, SchemaVersions, unpack_header
-from tidemill.errors import Corrupt
+from tidemill.errors import Corrupt, TooLarge
 from tidemill.log.contract import LogFrame
 from tidemill.log.frames import decode_rows, pack_frame_header
 
@@ -44,6 +44,23 @@ def pack_rows(
             rows.append(PackedRow(first, last, size, parts))
         first = last + 1
     return rows
+
+
+def check_fit(rows: Sequence[PackedRow], bytes_max: int) -> None:
+    """Refuse rows that have become too large since they were packed: the server would end the
+    connection, and it may go unheard why.
+
+    >>> check_fit([PackedRow(1, 3, 100, [])], bytes_max=50)
+    Traceback (most recent call last):
+    tidemill.errors.TooLarge: rows 1 to 3 take 100 bytes, and the server now takes 50: raise its \
+max_allowed_packet
+    """
+    for row in rows:
+        if row.size > bytes_max:
+            raise TooLarge(
+                f"rows {row.first} to {row.last} take {row.size} bytes, and the server now takes "
+                f"{bytes_max}: raise its max_allowed_packet"
+            )
 
 
 def unpack_row(data: bytes, first: int, last: int, versions: SchemaVersions) -> list[LogBatch]:

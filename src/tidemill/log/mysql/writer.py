@@ -44,7 +44,7 @@ from tidemill.log.mysql.lane_connections import LaneConnections
 from tidemill.log.mysql.marks import stored_mark
 from tidemill.log.mysql.patience import Patience
 from tidemill.log.mysql.pool import Pool
-from tidemill.log.mysql.rows import PackedRow, pack_rows
+from tidemill.log.mysql.rows import PackedRow, check_fit, pack_rows
 from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
 from tidemill.log.mysql.takeover import Taken, take_over
 from tidemill.log.mysql.throttle import Throttle
@@ -172,6 +172,7 @@ class MySQLWriter(LogWriter):
     ) -> None:
         """Write and show, again and again until it is known to have happened."""
         patience = Patience(self._pool.retry_s, self._pool.closing)
+        losses = 0
         while True:
             epoch, leads = self._begin(numbers)
             if epoch is None:
@@ -191,6 +192,9 @@ class MySQLWriter(LogWriter):
                 self._pause(patience, cause)
             except Lost as cause:
                 self._recover(epoch, cause, patience)
+                losses += 1
+                if losses > 1:
+                    self._pause(patience, cause)
             except HalfWritten as cause:
                 self._recover(epoch, cause, patience)
                 self._pause(patience, cause)
@@ -236,6 +240,7 @@ class MySQLWriter(LogWriter):
             connection = self._connections.get(lane)
             self._throttle.wrote(lane)
             with self._dropping(lane, connection, epoch):
+                check_fit(rows, self._settings.packet_bytes_max - _PACKET_SPARE_BYTES)
                 write_and_show(
                     connection, self._statements, lane, rows, numbers, marks, epoch, also
                 )
@@ -255,6 +260,7 @@ class MySQLWriter(LogWriter):
         connection = self._connections.get(lane)
         self._throttle.wrote(lane)
         with self._dropping(lane, connection, epoch):
+            check_fit(rows, self._settings.packet_bytes_max - _PACKET_SPARE_BYTES)
             write_rows(connection, self._statements, lane, rows, numbers, epoch)
 
     @contextmanager
