@@ -15,6 +15,7 @@ from tidemill.files.log_state import Mark
 from tidemill.files.queue_staging import QueueStaging
 from tidemill.files.transaction import StagedPart, Staging
 from tidemill.log.contract import LogStore
+from tidemill.log.mysql.staging import MySQLStaging
 from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.on_files.store import FileLog
@@ -102,10 +103,32 @@ class QueueTarget(Target):
         path.write_bytes(data)
 
 
-class FileLogTarget(QueueTarget):
+class LogTarget(Target):
+    """A log, wherever it is."""
+
+    @abstractmethod
+    def open(self) -> LogStore: ...
+
+    def rows(self) -> list[str]:
+        with self.open() as log:
+            return [row.decode() for row in read_all(log)]
+
+    def mark(self, name: str = "load") -> Mark | None:
+        with self.open() as log:
+            return log.claim().mark(name)
+
+    def write(self, rows: Iterable[str]) -> None:
+        with self.open() as log:
+            append(log.claim(), [row.encode() for row in rows])
+
+
+class FileLogTarget(LogTarget, QueueTarget):
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
         FileLog(path, **options).close()
+
+    def open(self) -> FileLog:
+        return FileLog(self.path)
 
     def staging(self, name: str = "load") -> Staging:
         return FileLogStaging(self.path, name, wait_s=0)
@@ -113,40 +136,17 @@ class FileLogTarget(QueueTarget):
     def batch(self, rows: Iterable[str]) -> pa.RecordBatch:
         return Target.batch(self, rows)
 
-    def rows(self) -> list[str]:
-        with FileLog(self.path, read_only=True) as log:
-            return texts(log)
 
-    def mark(self, name: str = "load") -> Mark | None:
-        with FileLog(self.path) as log:
-            return log.claim().mark(name)
-
-    def write(self, rows: Iterable[str]) -> None:
-        with FileLog(self.path) as log:
-            append(log.claim(), [row.encode() for row in rows])
-
-
-class MySQLTarget(Target):
+class MySQLTarget(LogTarget):
     def __init__(self, url: str) -> None:
         self.url = url
         MySQLLog(url, parallelism=2).close()
 
+    def open(self) -> MySQLLog:
+        return MySQLLog(self.url)
+
     def staging(self, name: str = "load") -> Staging:
-        from tidemill.log.mysql.staging import MySQLStaging
-
         return MySQLStaging(self.url, name, retry_s=5)
-
-    def rows(self) -> list[str]:
-        with MySQLLog(self.url) as log:
-            return texts(log)
-
-    def mark(self, name: str = "load") -> Mark | None:
-        with MySQLLog(self.url) as log:
-            return log.claim().mark(name)
-
-    def write(self, rows: Iterable[str]) -> None:
-        with MySQLLog(self.url) as log:
-            append(log.claim(), [row.encode() for row in rows])
 
     def staged(self) -> int:
         return self._do("SELECT COUNT(*) FROM queue_log_staging")
@@ -162,14 +162,7 @@ class MySQLTarget(Target):
         )
 
     def _do(self, statement: str, *arguments: str) -> int:
-        with MySQLLog(self.url) as log:
-            rows = log.run(
-                lambda connection: connection.query(
-                    statement, *[argument.encode() for argument in arguments]
-                )
-            )
+        values = [argument.encode() for argument in arguments]
+        with self.open() as log:
+            rows = log.run(lambda connection: connection.query(statement, *values))
         return int(rows[0][0]) if rows else 0
-
-
-def texts(log: LogStore) -> list[str]:
-    return [row.decode() for row in read_all(log)]

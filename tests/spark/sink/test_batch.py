@@ -68,6 +68,23 @@ def test_types_and_keys_arrive_as_they_are(spark: SparkSession, tmp_path: Path) 
     )
 
 
+def test_what_a_queue_gave_is_written_to_another_without_its_numbers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, goal = (Output("queue", str(tmp_path / name)) for name in ("source", "goal"))
+    log = Output("log", str(tmp_path / "log"))
+    write(spark.range(0, 100, 1, 2).selectExpr("id AS n", "-id AS key"), source)
+    frame = spark.read.format("tidemill").load(source.address)
+    assert frame.columns == ["seq", "key", "time", "n"]
+    write(frame, goal)
+    write(frame.orderBy("seq").drop("key"), log)
+    with tm.PriorityQueue(goal.address) as queue:
+        assert queue.schema.names == ["n"]
+        assert queue.pop(2).rows() == [(-99, {"n": 99}), (-98, {"n": 98})]
+    assert sorted(log.numbers()) == list(range(100))
+    assert set(log.rows()[0]) == {"n"}
+
+
 def test_what_a_task_fails_over_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 100, 1, 2).selectExpr("id AS n")
     output = Output("log", str(tmp_path / "log"))

@@ -46,7 +46,7 @@ def hindered(frame: DataFrame, marker: str) -> DataFrame:
 
 def kill_executor_of(cluster: Cluster, marker: Path, killed: list[int]) -> None:
     """Wait until a task is stuck, and kill the executor that runs it."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while not marker.exists() or not marker.read_text():
         if time.monotonic() > deadline:
             return

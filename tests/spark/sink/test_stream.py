@@ -103,7 +103,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch_is_followed_by_another(
     output = Output.of(kind, tmp_path, request)
     add_files(tmp_path / "in", range(4))
     with killed(point, output) as process:
-        _, errors = process.communicate(timeout=240)
+        _, errors = process.communicate(timeout=600)
     assert process.returncode != 0
     assert (tmp_path / "reached").read_text() == point, errors
     is_published = point in (killed_source.AFTER_PUBLISH, killed_source.BEFORE_COMMIT_LOG)
@@ -128,7 +128,7 @@ def test_a_driver_that_was_thought_dead_changes_nothing(
     add_files(tmp_path / "in", range(4))
     with killed(killed_source.WAITING, output) as process:
         try:
-            deadline = time.monotonic() + 240
+            deadline = time.monotonic() + 600
             while not (tmp_path / "reached").exists():
                 assert process.poll() is None
                 assert time.monotonic() < deadline
@@ -137,7 +137,7 @@ def test_a_driver_that_was_thought_dead_changes_nothing(
             assert output.numbers() == expected(4)
         finally:
             (tmp_path / "go").touch()
-            _, errors = process.communicate(timeout=240)
+            _, errors = process.communicate(timeout=600)
     assert process.returncode != 0
     assert "TransactionRewound" in errors
     assert output.numbers() == expected(4)

@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 
 from tidemill.batch import SchemaVersions, to_payload
-from tidemill.clock import Clock, SystemClock
 from tidemill.files.draft import PreparedFrame
-from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.queue_staging import FileAttempt, owned, settings_of
+from tidemill.files.folder_staging import FileAttempt, FolderStaging, owned
 from tidemill.files.settings import LOG
 from tidemill.files.staging import StagingFolder
 from tidemill.files.transaction import (
     Attempt,
     Outcome,
     StagedPart,
-    Staging,
     Transaction,
     in_order,
     mark_of,
     outcome_of,
 )
-from tidemill.limits import FRAME_BODY_BYTES_MAX, OWNER_WAIT_S
+from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter
 from tidemill.log.frames import encode_rows
 from tidemill.log.on_files.store import FileLog
 
 
-class FileLogStaging(Staging):
+class FileLogStaging(FolderStaging):
     """What is staged for a log that is there."""
 
-    def __init__(
-        self,
-        path: Path,
-        name: str,
-        *,
-        wait_s: float = OWNER_WAIT_S,  # for another process to let go of the folder
-        file_system: FileSystem | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._fs = LocalFileSystem() if file_system is None else file_system
-        self._clock = SystemClock() if clock is None else clock
-        self._path = path
-        self._wait_s = wait_s
-        self._folder = StagingFolder(self._fs, self._clock, path, name)
-
     def attempt(self, partition: int) -> Attempt:
-        versions = settings_of(self._fs, self._path, LOG).versions
+        versions = self._settings(LOG).versions
         return _LogAttempt(self._folder, partition, versions)
 
     def commit(self, transaction: Transaction | None, parts: Sequence[StagedPart]) -> Outcome:
@@ -61,9 +42,6 @@ class FileLogStaging(Staging):
             outcome = self._commit(writer, transaction, parts)
         self._folder.sweep()
         return outcome
-
-    def sweep(self) -> None:
-        self._folder.sweep()
 
     def _commit(
         self, writer: LogWriter, transaction: Transaction | None, parts: Sequence[StagedPart]

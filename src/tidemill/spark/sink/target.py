@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 from tidemill.errors import InvalidInput, NotAQueue
 from tidemill.files.bucket import choose
 from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.folder_staging import settings_of
 from tidemill.files.priority_queue import PriorityQueue
-from tidemill.files.queue_staging import QueueStaging, settings_of
+from tidemill.files.queue_staging import QueueStaging
 from tidemill.files.settings import QUEUE
 from tidemill.files.transaction import Staging
 from tidemill.log.contract import LogStore
