@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tidemill.batch import DEFAULT, SchemaVersions
 from tidemill.clock import Clock
-from tidemill.errors import Closed, Corrupt, NotAQueue
+from tidemill.errors import Closed, Corrupt, NotAQueue, TidemillError
 from tidemill.files.bucket import BucketFunction, choose
 from tidemill.files.committer import Committer
 from tidemill.files.cursor import Cursor
@@ -322,6 +322,17 @@ class Folder(View):
     def _write(self, operations: Sequence[Operation]) -> None:
         """Write and apply a group of operations. One thread at a time."""
         self.check_open()
+        try:
+            self._write_and_apply(operations)
+        except TidemillError:
+            raise
+        except BaseException as cause:
+            # An interrupt anywhere between the disk and the state. What was written is not known
+            # here, so that a number could be given twice; opening again finds out.
+            self.journal.doubt(cause)
+            raise
+
+    def _write_and_apply(self, operations: Sequence[Operation]) -> None:
         state, journal = self.state, self.journal
         total, sync, apart = 0, False, False
         for operation in operations:

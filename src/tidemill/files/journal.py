@@ -168,6 +168,12 @@ class Journal:
                 self.fs.sync_folder(self.folder)
                 self._drop(segment.spine_path)
 
+    def doubt(self, cause: BaseException) -> None:
+        """Write nothing more: an interrupt left it open what is on disk."""
+        if self.failure is None:
+            self.failure = StorageFailed("a write was interrupted")
+            self.failure.__cause__ = cause
+
     def check(self) -> None:
         """Raise if an earlier failure leaves it open what is on disk."""
         if self.failure is not None:

@@ -56,6 +56,9 @@ class LogPlace:
 
     def own(self, clock: Clock, options: FolderOptions) -> Folder:
         """Own the folder, from now on if it is not so already. Called under the mutex."""
+        if self.owner is not None and self.owner.journal.failure is not None:
+            # It takes no more writes; opening it again verifies what is there.
+            self.disown()
         if self.owner is None:
             self.owner = Folder(self.fs, clock, self.path, options)
             self.owner.watchers.append(self._wake)
