@@ -34,7 +34,7 @@ class BatchReader(DataSourceReader):
     """What all batch reads share.
 
     Filters are not taken from Spark, which keeps what was planned for one query and uses it for
-    another of the same DataFrame; see decision 44. What to leave out is said by options.
+    another of the same DataFrame; see decision 45. What to leave out is said by options.
     """
 
     def __init__(self, address: Address, options: SourceOptions, schema: StructType) -> None:
