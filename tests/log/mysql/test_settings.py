@@ -65,6 +65,20 @@ def test_a_setting_that_changes_while_one_writes_is_noticed(
     assert found[-1] == "buffered"
 
 
+def test_connections_lock_no_gaps_whatever_the_default_of_the_server(
+    mariadb: MariaDB, open_log: Callable[..., MySQLLog]
+) -> None:
+    """Under SERIALIZABLE a reader would wait for whoever writes."""
+    mariadb.execute("SET GLOBAL tx_isolation = 'SERIALIZABLE'")
+    try:
+        store = open_log(parallelism=1)
+        level = "SHOW VARIABLES WHERE variable_name IN ('tx_isolation', 'transaction_isolation')"
+        found = store.run(lambda connection: connection.query(level))
+        assert {value for _, value in found} == {"READ-COMMITTED"}
+    finally:
+        mariadb.execute("SET GLOBAL tx_isolation = 'REPEATABLE-READ'")
+
+
 @pytest.mark.slow
 def test_a_binary_log_that_is_not_synced_is_told_of(tmp_path: Path) -> None:
     """As MariaDB has it by default."""
