@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.log.contract.writing import frames_of, read_all
-from tidemill.log.contract import LogStore, LogWriter
+from tidemill.log.contract import LogStore, LogWriter, Mark
 
 
 @pytest.fixture
@@ -37,6 +37,21 @@ def test_an_append_returns_only_when_there_is_no_hole_below(
     writer.append(0, one, frames_of([b"a", b"b"]))
     later.result(timeout=30)
     assert read_all(store) == [b"a", b"b", b"c"]
+
+
+def test_of_marks_that_are_shown_together_the_last_counts(
+    store: LogStore, writer: LogWriter, threads: ThreadPoolExecutor
+) -> None:
+    numbers = [writer.reserve(1) for _ in range(3)]
+    marks = [Mark("loader", one.first, one.first, one.last) for one in numbers]
+    later = [
+        threads.submit(writer.append, lane, numbers[lane], frames_of([b"x"]), [marks[lane]])
+        for lane in (1, 2)
+    ]
+    writer.append(0, numbers[0], frames_of([b"x"]), [marks[0]])
+    for done in later:
+        done.result(timeout=30)
+    assert writer.mark("loader") == marks[2]
 
 
 def test_lanes_that_write_at_random_leave_dense_rows(

@@ -14,9 +14,10 @@ import pytest
 
 import tidemill as tm
 from tests.gateway.shell import Shell
-from tests.log.mysql.packet_faults import PacketFaults
+from tests.log.mysql.packet_faults import TIMEOUT_S, PacketFaults
 from tests.log.mysql.test_kills import SOAK, Nursery
 from tests.services.mariadb import MariaDB
+from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.batch import DEFAULT
 from tidemill.errors import Fenced, Locked, SchemaMismatch
 from tidemill.log.mysql import rounds as relaying
@@ -314,6 +315,28 @@ def test_a_round_is_published_once_wherever_the_connection_fails(
     faults.at_every_packet("a relay's round", step, before=before)
     relay.close()
     assert _rows(log_address) == expected
+
+
+def test_a_relay_whose_connection_fell_silent_gets_its_lock_back(
+    mariadb: MariaDB,
+    database: str,
+    proxy: TcpProxy,
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    """The server would give it to nobody until it notices."""
+    shop = application()
+    _insert(outbox, shop, b"a")
+    shop.commit()
+    through = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
+    with tm.Outbox(through).relay(log_address) as relay:
+        proxy.arm(Fault(0, "blackhole"))
+        began_s = time.monotonic()
+        assert relay.round() == 1
+        assert proxy.fired is not None
+        assert time.monotonic() - began_s < 10
+    assert _rows(log_address) == [b"a"]
 
 
 @pytest.mark.slow

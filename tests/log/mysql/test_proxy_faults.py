@@ -157,6 +157,22 @@ def test_a_read_gives_every_row_once_wherever_the_connection_fails(faults: Packe
     faults.at_every_packet("a read", step, before=step)
 
 
+def test_a_note_is_set_once_wherever_the_connection_fails(faults: PacketFaults) -> None:
+    """Who set it must not be told that somebody else did."""
+    store = faults.open(1)
+    value: str | None = None
+
+    def step() -> None:
+        nonlocal value
+        new = f"{value}+"[-50:] if value else "archive"
+        assert store.set_note("place", new, expected=value)
+        assert not store.set_note("place", "other", expected="something else")
+        value = new
+        assert store.notes() == {"place": new}
+
+    faults.at_every_packet("a note", step, before=lambda: None)
+
+
 def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
     mariadb: MariaDB, database: str, proxy: TcpProxy
 ) -> None:

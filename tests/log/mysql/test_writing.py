@@ -215,6 +215,28 @@ def test_what_no_longer_fits_a_packet_is_refused_and_nothing_else(
     assert read_all(store) == [b"a", b"b"]
 
 
+def test_a_row_about_as_large_as_a_packet_is_written_or_refused(mariadb: MariaDB, url: str) -> None:
+    """What does not fit must not be found out by sending it again and again."""
+    packet = 1_048_576
+    mariadb.execute(f"SET GLOBAL max_allowed_packet = {packet}")
+    try:
+        with tm.Log(url, parallelism=1) as log, log.publisher() as out:
+            epoch = out.epoch
+            written = refused = 0
+            for size in [*range(packet - 6_000, packet, 700), packet - 1, packet, packet + 1]:
+                try:
+                    assert out.send(bytes(size)).count == 1
+                    written += 1
+                except TooLarge:
+                    refused += 1
+            assert out.epoch == epoch
+            assert log.ends().next == written + 1
+        assert written > 0
+        assert refused > 2
+    finally:
+        mariadb.execute("SET GLOBAL max_allowed_packet = 16777216")
+
+
 def test_a_row_above_16_mib_travels_in_several_packets(mariadb: MariaDB, url: str) -> None:
     mariadb.execute("SET GLOBAL max_allowed_packet = 67108864")
     try:
