@@ -9,7 +9,7 @@ from tests.files.fake_clock import FakeClock
 from tests.log.contract.implementations import Bench
 from tests.log.contract.writing import append, frames_of, read_all
 from tidemill.errors import Closed, SchemaMismatch
-from tidemill.log.contract import Ends, LogStore, Mark
+from tidemill.log.contract import Ends, LogStore, Mark, Withdrawn
 
 
 def test_a_new_log_is_empty(store: LogStore) -> None:
@@ -73,6 +73,19 @@ def test_a_mark_is_there_with_its_rows(bench: Bench, store: LogStore) -> None:
     newer = Mark("loader", 9, 3, 3)
     append(writer, [b"c"], [newer, Mark("other", 1, 3, 3)])
     assert bench.open().claim().mark("loader") == newer
+
+
+def test_numbers_go_on_behind_those_that_the_caller_knows_of(store: LogStore) -> None:
+    """Or an append has failed of which it is yet to hear."""
+    writer = store.claim()
+    append(writer, [b"a", b"b"])
+    one = writer.reserve(3)
+    with pytest.raises(Withdrawn):
+        writer.reserve(1, after=one.last + 1)
+    with pytest.raises(Withdrawn):
+        writer.reserve(1, after=one.first)
+    writer.append(0, one, frames_of([b"c", b"d", b"e"]))
+    assert writer.reserve(1, after=one.last).first == 6
 
 
 def test_marks_without_rows_are_kept(store: LogStore) -> None:

@@ -84,12 +84,12 @@ def test_sends_side_by_side_are_there_once_each(faults: PacketFaults) -> None:
         for (send, _), reservation in zip(sends, numbers, strict=True):
             assert reservation.is_shown
             sent.confirmed(send, reservation.first)
+        mark = writer.mark("loader")
+        assert mark is not None
+        assert mark.number == number
 
     faults.at_every_packet("sends side by side", step, before=step)
     sent.check(read_all(store))
-    mark = writer.mark("loader")
-    assert mark is not None
-    assert mark.number == number
 
 
 def test_a_takeover_happens_once_and_fences_the_older(faults: PacketFaults) -> None:

@@ -421,6 +421,24 @@ def test_an_append_that_was_committed_before_another_took_over_is_confirmed(
         assert read_all(others) == [b"a", *rows, b"c"]
 
 
+def test_an_append_that_is_interrupted_ends_the_writer_and_the_next_finds_out(
+    open_log: Open,
+) -> None:
+    store = open_log(parallelism=2)
+    writer = store.claim()
+    append(writer, [b"a"])
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(0, writer.reserve(1), frames_of([b"b"]), also=interrupt)
+    with pytest.raises(OutcomeUnknown):
+        append(writer, [b"c"])
+    assert append(store.claim(), [b"d"]).first == 2
+    assert read_all(store) == [b"a", b"d"]
+
+
 def test_connections_that_were_idle_for_long_are_renewed_before_they_are_used(
     open_log: Open,
 ) -> None:
