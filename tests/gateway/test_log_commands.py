@@ -152,7 +152,7 @@ def test_consumers_and_lag(orders: Shell) -> None:
     assert late.status == 16
     assert "consumer one is 7 rows behind" in late.err
     missing = orders.refused("tidemill lag orders/ three", 4, "not-found")
-    assert missing["message"] == "the log has no consumer 'three'; its consumers: one, two"
+    assert missing["message"] == "there is no consumer 'three'; there are: one, two"
     orders.refused("tidemill consumers orders/ --remove three --yes", 4, "not-found")
     orders.refused("tidemill consumers orders/ --remove one", 12, "declined")
     orders.good("tidemill consumers orders/ --remove one --yes")
@@ -215,3 +215,15 @@ def test_the_doctor_looks_at_a_log(orders: Shell) -> None:
     done = orders.run("tidemill receive orders/ one")
     assert done.status == 9
     assert "rows 1 to 10 should be there and are not; `tidemill doctor" in done.err
+
+
+def test_consumers_of_a_queue_show_beside_its_owner(shell: Shell) -> None:
+    with tm.PriorityQueue(shell.folder / "jobs") as queue:
+        queue.consumer("copy").close()
+        queue.push([(2, b"b"), (1, b"a"), (3, b"c")])
+        with queue.consumer("copy") as copy:
+            copy.ack(1)
+        assert shell.good("tidemill lag jobs/ --json").json() == {"lag": {"copy": 2}}
+        assert shell.run("tidemill lag jobs/ --max 1").status == 16
+        shell.good("tidemill consumers jobs/ --remove copy --yes")
+        assert queue.consumers() == {}

@@ -58,7 +58,11 @@ class Server(ABC):
 
     def __enter__(self) -> Self:
         self.install()
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

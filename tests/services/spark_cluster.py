@@ -44,8 +44,8 @@ class _SparkServer(Server):
         try:
             with urllib.request.urlopen(address, timeout=5) as page:
                 return dict(json.load(page))
-        except OSError:
-            return {}
+        except (OSError, ValueError):
+            return {}  # It does not listen yet, or has nothing to tell.
 
 
 class Master(_SparkServer):
@@ -78,7 +78,7 @@ class Worker(_SparkServer):
         ]
 
     def answers(self) -> bool:
-        return any(known["port"] == self.port for known in self.master.page()["workers"])
+        return any(known["port"] == self.port for known in self.master.page().get("workers", ()))
 
 
 class Cluster:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemill as tm
-from tidemill.gateway.opening import is_queue
+from tidemill.gateway.opening import holds_queue, is_queue
 
 _URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.ASCII | re.IGNORECASE)
 _FILE = re.compile(r"\Afile:", re.IGNORECASE)
@@ -40,6 +40,18 @@ def open_log(options: argparse.Namespace, **more: Any) -> Iterator[tm.Log]:
         there = f"{folder} holds no log" if folder.exists() else f"there is no folder {folder}"
         raise tm.NotAQueue(f"{there}; `tidemill send` makes one")
     with tm.Log(address, create=False, **more) as log:
+        yield log
+
+
+@contextmanager
+def open_either(options: argparse.Namespace) -> Iterator[tm.Log | tm.PriorityQueue]:
+    """The log that is there, or the queue, which another process may own."""
+    address = options.queue
+    if is_folder(address) and holds_queue(_folder(address)):
+        with tm.PriorityQueue(_folder(address), read_only=True) as queue:
+            yield queue
+        return
+    with open_log(options) as log:
         yield log
 
 

@@ -11,7 +11,7 @@ import tidemill as tm
 from tidemill.files.bucket import Shift, Width
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.settings import NAME as SETTINGS_NAME
-from tidemill.files.settings import read_settings
+from tidemill.files.settings import QUEUE, read_settings
 from tidemill.files.storage import storage_errors
 from tidemill.gateway.arguments import bucket
 from tidemill.gateway.refusal import NotFound
@@ -21,6 +21,15 @@ def is_queue(path: str) -> bool:
     """Whether there is a queue already; opening would make one."""
     with storage_errors("looking for a queue in", Path(path)):
         return (Path(path) / SETTINGS_NAME).exists()
+
+
+def holds_queue(path: str) -> bool:
+    """Whether there is a priority queue, and not a log."""
+    if not is_queue(path):
+        return False
+    with storage_errors("opening", Path(path)):
+        found = read_settings(LocalFileSystem(), Path(path), kind=None)
+    return found is not None and found.kind == QUEUE
 
 
 def recorded_bucket(path: str) -> Shift | Width:

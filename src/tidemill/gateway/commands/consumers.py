@@ -1,4 +1,4 @@
-"""`tidemill consumers` and `tidemill lag`: how far the consumers of a log are."""
+"""`tidemill consumers` and `tidemill lag`: how far the consumers of a log or a queue are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import tidemill as tm
 from tidemill.gateway.arguments import Positional, add_log, add_yes, whole_number
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
-from tidemill.gateway.log_opening import open_log
+from tidemill.gateway.log_opening import open_either
 from tidemill.gateway.refusal import NotFound, TooFarBehind
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    with open_log(options) as log:
+    with open_either(options) as log:
         if options.remove is not None:
             _remove(log, options, console)
             return
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 
 def run_lag(options: argparse.Namespace, console: Console) -> None:
-    with open_log(options) as log:
+    with open_either(options) as log:
         found = _standing(log)
         _check_there(options.consumer, found)
     if options.consumer is not None:
@@ -40,9 +40,10 @@ def run_lag(options: argparse.Namespace, console: Console) -> None:
         )
 
 
-def _standing(log: tm.Log) -> list[dict[str, Any]]:
+def _standing(log: tm.Log | tm.PriorityQueue) -> list[dict[str, Any]]:
     pointers = log.consumers()
-    last = log.ends().next - 1
+    next_seq = log.ends().next if isinstance(log, tm.Log) else log.stats().next_seq
+    last = next_seq - 1
     return [
         {"name": name, "pointer": pointer, "lag": max(0, last - pointer)}
         for name, pointer in sorted(pointers.items())
@@ -53,16 +54,19 @@ def _check_there(name: str | None, found: list[dict[str, Any]]) -> None:
     names = [one["name"] for one in found]
     if name is not None and name not in names:
         known = ", ".join(names) if names else "none"
-        raise NotFound(f"the log has no consumer {name!r}; its consumers: {known}")
+        raise NotFound(f"there is no consumer {name!r}; there are: {known}")
 
 
-def _remove(log: tm.Log, options: argparse.Namespace, console: Console) -> None:
+def _remove(log: tm.Log | tm.PriorityQueue, options: argparse.Namespace, console: Console) -> None:
     _check_there(options.remove, _standing(log))
     console.confirm(
         lambda: f"Remove consumer {options.remove}? Nothing is kept for it any more.",
         is_sure=options.yes,
     )
-    log.remove_consumer(options.remove)
+    if isinstance(log, tm.Log):
+        log.remove_consumer(options.remove)
+    else:
+        log.consumer(options.remove).remove()
     words = f"removed consumer {options.remove}"
     console.result(words, {"consumer": options.remove, "removed": True})
 
@@ -82,7 +86,7 @@ def _lag_arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     name="consumers",
-    summary="print the consumers of a log and how far they are, or end one",
+    summary="print the consumers of a log or queue and how far they are, or end one",
     examples=("tidemill consumers orders/", "tidemill consumers orders/ --remove audit --yes"),
     arguments=_arguments,
     run=run,
