@@ -334,6 +334,17 @@ def test_what_cannot_be_read_says_why(spark: SparkSession, log: tm.Log, tmp_path
         read(spark, "s3://bucket/orders").count()
 
 
+def test_a_password_stays_out_of_messages(mariadb: MariaDB, database: str) -> None:
+    mariadb.execute("CREATE USER IF NOT EXISTS app IDENTIFIED BY 'secret'")
+    mariadb.execute("GRANT ALL ON *.* TO app")
+    url = f"mysql://app:secret@127.0.0.1:{mariadb.port}/{database}/orders"
+    tm.Log(url).close()
+    with pytest.raises(InvalidInput) as caught:
+        reader(url, endingOffsets="200").partitions()
+    assert "secret" not in str(caught.value)
+    assert "orders ends at 1" in str(caught.value)
+
+
 def test_a_reader_refuses_what_the_queue_does_not_have(log: tm.Log, tmp_path: Path) -> None:
     from pyspark.sql.types import StructType
 

@@ -270,6 +270,9 @@ def test_where_a_new_query_begins(log: tm.Log, tmp_path: Path) -> None:
     assert begin(consumer="billing") == 15
     assert begin(consumer="billing", startingOffsets="20") == 20
     assert begin(consumer="new") == 31
+    with pytest.raises(InvalidInput, match="ends at 31"):
+        begin(startingOffsets="32", consumer="never")
+    assert "never" not in log.consumers()
 
 
 def test_a_queue_whose_consumer_is_gone_or_ahead_is_a_loss(tmp_path: Path) -> None:

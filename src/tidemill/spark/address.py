@@ -32,7 +32,7 @@ def find(path: str) -> Address:
     if scheme in ("mysql", "mariadb"):
         return Address(path, "log")
     if scheme != "file":
-        raise InvalidInput(f"Spark reads folders and mysql:// logs, not {scheme}: ({path})")
+        raise InvalidInput(f"Spark reads folders and mysql:// logs, not {scheme}:")
     folder = Path(path.removeprefix("file://").removeprefix("file:")).absolute()
     with storage_errors("opening", folder):
         try:

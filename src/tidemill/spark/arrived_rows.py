@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from tidemill.batch import Batch, Layout, int64_values
-from tidemill.errors import Corrupt, Locked
+from tidemill.errors import Corrupt, Locked, MissingRows
 from tidemill.files.arrivals import read_arrivals
 from tidemill.files.consumer import Consumer
 from tidemill.files.folder import CorruptionMode
@@ -98,8 +98,15 @@ class ArrivedRows(NumberedRows):
             if stop:
                 yield rows.slice(0, stop)
             if arrived.until <= after:
-                return
+                break
             after = arrived.until
+        if after < end - 1 and fail_on_loss:
+            raise MissingRows(
+                f"items {after + 1} to {end - 1} of {self.place} are gone: they were not synced, "
+                "and its owner lost them",
+                first=after + 1,
+                last=end - 1,
+            )
 
     def consumers(self) -> dict[str, int]:
         return read_pointers(self._view.fs, self._view.path)

@@ -69,7 +69,7 @@ class LogBatchReader(BatchReader):
 
     def _range(self, rows: NumberedRows) -> tuple[int, int]:
         options = self._options
-        start, end = range_of(options, rows.ends(), rows.seq_at)
+        start, end = range_of(options, rows.ends(), rows.place, rows.seq_at)
         low, high = options.bounds.seqs
         return max(start, low), min(end, high + 1)
 
@@ -88,7 +88,7 @@ class SnapshotReader(BatchReader):
             # No call that looks for news from here on: all is of one moment.
             end = self._end_of(queue)
             arrived = Ends(1, view.state.arrived + 1)
-            start, stop = range_of(options, arrived, None)
+            start, stop = range_of(options, arrived, self._address.place, None)
             times_us = (options.start_us or INT64_MIN, (options.end_us or INT64_MAX + 1) - 1)
             wanted = options.bounds.within(Bounds(seqs=(start, stop - 1), times_us=times_us))
             if wanted.is_empty:
@@ -127,7 +127,10 @@ class SnapshotReader(BatchReader):
 
 
 def range_of(
-    options: SourceOptions, ends: Ends, seq_at: Callable[[int], int] | None
+    options: SourceOptions,
+    ends: Ends,
+    place: str,  # as it may be shown: an address may hold a password
+    seq_at: Callable[[int], int] | None,
 ) -> tuple[int, int]:
     """The rows from one number up to another, as the options have them."""
 
@@ -145,13 +148,13 @@ def range_of(
     if options.fail_on_loss:
         if start < ends.first:
             raise Trimmed(
-                f"rows {start} to {ends.first - 1} of {options.path} were trimmed; start at "
+                f"rows {start} to {ends.first - 1} of {place} were trimmed; start at "
                 f"{ends.first} or earliest, or set failOnDataLoss to false",
                 first=ends.first,
             )
         if end > ends.next:
             raise InvalidInput(
-                f"endingOffsets is {end}, and {options.path} ends at {ends.next}; use latest, or "
+                f"endingOffsets is {end}, and {place} ends at {ends.next}; use latest, or "
                 "set failOnDataLoss to false"
             )
     start, end = max(start, ends.first), min(end, ends.next)

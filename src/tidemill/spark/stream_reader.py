@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from tidemill.errors import MissingRows, Trimmed
+from tidemill.errors import InvalidInput, MissingRows, Trimmed
 from tidemill.log.contract import Ends
 from tidemill.spark.address import Address
 from tidemill.spark.admission import Admission
@@ -76,7 +76,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = known + 1
         else:
             start = ends.next
-        start = min(max(start, 1), ends.next)
+        if start > ends.next:
+            raise InvalidInput(
+                f"startingOffsets is {start}, and {rows.place} ends at {ends.next}; use latest, or "
+                "wait until the row is there"
+            )
         self._claim(start)
         return offset(start)
 
