@@ -19,8 +19,8 @@ class Layout(NamedTuple):
     """Frames in the order of their first rows, as columns.
 
     >>> layout = Layout.of([(1, 10, 400), (11, 5, 100)])
-    >>> layout.rows.sum(), layout.sizes.tolist(), len(Layout.of([]).firsts)
-    (15, [400, 100], 0)
+    >>> layout.rows.tolist(), layout.sizes.tolist(), len(Layout.of([]).firsts)
+    ([10, 5], [400, 100], 0)
     """
 
     firsts: Numbers  # the seq of the first row of each frame
