@@ -118,9 +118,9 @@ def test_rows_that_nobody_saw_are_not_delivered_again_after_a_clean_end(
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", "a`; DROP TABLE x", "ä", "x" * 65, ".dot"])
-def test_names_are_checked_before_anything_is_made(address: Path | str, name: str) -> None:
+def test_names_are_checked_before_anything_is_made(path: Path, name: str) -> None:
     """The original puts them into SQL as they are."""
-    with tm.Log(address) as log:
+    with tm.Log(path) as log:
         with pytest.raises(tm.InvalidName):
             log.receiver(name)
         with pytest.raises(tm.InvalidName):

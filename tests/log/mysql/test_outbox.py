@@ -317,6 +317,7 @@ def test_a_round_is_published_once_wherever_the_connection_fails(
     assert _rows(log_address) == expected
 
 
+@pytest.mark.slow
 def test_a_relay_whose_connection_fell_silent_gets_its_lock_back(
     mariadb: MariaDB,
     database: str,

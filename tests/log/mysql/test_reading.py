@@ -23,11 +23,11 @@ def test_more_places_than_are_looked_at_in_one_shard(
     monkeypatch.setattr(reading, "PLACES_MAX", 3)
     store = open_log(parallelism=2)
     writer = store.claim()
-    rows = [b"%d" % number for number in range(40)]
+    rows = [b"%d" % number for number in range(20)]
     for number, row in enumerate(rows):
         append(writer, [row], lane=int(number % 10 == 9))
     assert read_all(store) == rows
-    for start in range(1, 41):
+    for start in (2, 9, 10, 11):
         assert read_all(store, start) == rows[start - 1 :]
 
 
