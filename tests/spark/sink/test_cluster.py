@@ -1,13 +1,9 @@
-"""The sink on a real cluster, whose executors are other processes: killed in the middle of a batch,
-or overtaken by a second attempt.
-"""
+"""The sink on a real cluster, whose executors are other processes: killed in the middle of a batch."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,11 +15,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.services.spark_cluster import Cluster
-from tests.spark.conftest import Place
 from tests.spark.sink.outputs import Output, add_files, expected, numbered, start
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def hindered(frame: DataFrame, marker: str) -> DataFrame:
@@ -103,49 +97,3 @@ def test_a_streaming_query_survives_the_death_of_an_executor(
     killer.join()
     assert len(killed) == 1
     assert output.numbers() == expected(3)
-
-
-SPECULATIVE = """
-import sys, time
-from pyspark import TaskContext
-from tidemill.spark import session
-spark = session(master=sys.argv[1], config={
-    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.cores": "1", "spark.executor.memory": "512m",
-    "spark.speculation": "true", "spark.speculation.interval": "50ms",
-    "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.01",
-    "spark.speculation.minTaskRuntime": "100ms",
-})
-def work(batches):
-    context = TaskContext.get()
-    with open(f"{sys.argv[3]}/attempts", "a") as attempts:
-        attempts.write(f"{context.partitionId()}.{context.attemptNumber()}\\n")
-    for batch in batches:
-        yield batch
-    if context.partitionId() == 3 and context.attemptNumber() == 0:
-        time.sleep(20)
-frame = spark.range(0, 8000, 1, 4).selectExpr("id AS n").mapInArrow(work, "n long")
-frame.write.format("tidemill").mode("append").save(sys.argv[2])
-spark.stop()
-"""
-
-
-def test_of_two_attempts_at_once_one_counts(
-    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Speculation runs a slow task a second time, beside the first."""
-    place: Place = request.getfixturevalue("_place")
-    place.clear()  # The executors of its session have all the cores.
-    output = Output.of("log", tmp_path, request)
-    script = SPECULATIVE.replace("sys.argv[3]", repr(str(tmp_path)))
-    done = subprocess.run(
-        [sys.executable, "-c", script, cluster.url, output.address],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert {"3.0", "3.1"} <= set((tmp_path / "attempts").read_text().split())
-    assert output.numbers() == list(range(8000))
