@@ -1,4 +1,4 @@
-"""The sink on a real cluster, whose executors are other processes: killed in the middle of a batch."""
+"""The sink on a real cluster, whose executors are processes of their own, and are killed."""
 
 from __future__ import annotations
 
