@@ -317,7 +317,7 @@ def test_rows_that_no_queue_can_hold_are_refused(data: object) -> None:
     ids=str,
 )
 def test_what_is_no_batch_is_refused(data: object) -> None:
-    with pytest.raises(InvalidInput, match="push a list"):
+    with pytest.raises(InvalidInput, match="give a list"):
         to_rows(data, schema=DEFAULT)
 
 

@@ -10,6 +10,8 @@ import doctest
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,12 +47,25 @@ def test_the_python_blocks_of_a_page_run(
     text = page.read_text()
     if "mysql://app@localhost" in "".join(BLOCK.findall(text)):
         text = _on_our_server(text, request)
+    if "tidemill.spark" in text:
+        _run_apart(text, page, tmp_path)
+        return
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "__main__"}
     for match in BLOCK.finditer(text):
         # Blank lines in front make the line numbers of a traceback those of the page.
         line = text.count("\n", 0, match.start(1))
         exec(compile("\n" * line + match[1], str(page), "exec"), namespace)
+
+
+def _run_apart(text: str, page: Path, folder: Path) -> None:
+    """Run a page in a process of its own: Spark stays in the folder that it was started in."""
+    script = folder / f"{page.stem}.py"
+    script.write_text("\n".join(BLOCK.findall(text)))
+    ended = subprocess.run(
+        [sys.executable, script.name], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def _on_our_server(text: str, request: pytest.FixtureRequest) -> str:
