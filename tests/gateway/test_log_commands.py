@@ -201,7 +201,7 @@ def test_what_is_not_there_is_not_made(shell: Shell, command: str) -> None:
 def test_a_log_and_a_queue_are_told_apart(orders: Shell) -> None:
     tm.PriorityQueue(orders.folder / "spool").close()
     orders.refused("tidemill len orders/", 4, "not-found")
-    orders.refused("tidemill consumers spool/", 4, "not-found")
+    orders.refused("tidemill receive spool/ one", 4, "not-found")
     orders.refused("echo x | tidemill send spool/ - --format lines", 4, "not-found")
 
 
