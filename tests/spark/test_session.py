@@ -19,6 +19,8 @@ PROGRAM = """
 from tidemill.spark import session
 spark = session(master="local[1]")
 version = spark.sparkContext._jvm.java.lang.System.getProperty("java.version")
+spark.stop()
+spark = session(master="local[1]")  # which finds the JVM running
 rows = spark.range(100).mapInArrow(lambda batches: batches, "id long")
 print(version.partition(".")[0], rows.selectExpr("sum(id)").first()[0])
 """

@@ -75,19 +75,17 @@ def _settings_of(master: str) -> dict[str, str]:
 
 @contextmanager
 def _launching() -> Iterator[None]:
-    """Within it, Spark starts its JVM with what it needs; one that runs already stays as it is."""
+    """Within it, Spark starts its JVM with what it needs, unless one runs, and a context."""
     from pyspark import SparkContext  # noqa: PLC0415 (a thin client for Spark Connect has none)
 
-    if SparkContext._gateway is not None:
-        yield
-        return
     changes = {
-        "JAVA_HOME": str(java_home(find_java())),
         # Else workers, and Spark's search for data sources, run the system's Python, which has
         # other packages.
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
+    if SparkContext._gateway is None:
+        changes["JAVA_HOME"] = str(java_home(find_java()))
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
