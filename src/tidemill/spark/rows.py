@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 import pyarrow as pa
 
 from tidemill.batch import Layout
+from tidemill.closing import Closing
 from tidemill.log.contract import Ends
 from tidemill.spark.address import Address
 
@@ -31,7 +31,7 @@ class Position(Protocol):
     def close(self) -> None: ...
 
 
-class NumberedRows(ABC):
+class NumberedRows(Closing, ABC):
     """Rows in the order of their numbers, opened to be read."""
 
     place: str
@@ -67,17 +67,6 @@ class NumberedRows(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_rows(address: Address, *, fail_on_loss: bool) -> NumberedRows:
