@@ -77,9 +77,10 @@ def test_consumers_are_fenced_across_processes(tmp_path: Path) -> None:
                 mine.ack(1, 7)  # It hears of it here, if its reader has looked since.
                 mine.flush()
 
-            with pytest.raises(tm.Fenced):
-                ack()
-            with suppress(tm.Fenced):
+            for _ in range(2):
+                with pytest.raises(tm.Fenced):
+                    ack()
+            with suppress(tm.Fenced):  # It says so again if there is an ack that it cannot store.
                 mine.close()
         newer = log.receiver("child", follow=False)
         assert newer.pointer <= 100
