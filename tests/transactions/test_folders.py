@@ -4,10 +4,13 @@ way.
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,8 +18,9 @@ import pytest
 import tidemill as tm
 from tests.transactions.targets import FileLogTarget, QueueTarget
 from tests.transactions.test_transactions import rows_of
-from tidemill.errors import Corrupt, Locked, NotAQueue, TooLarge
+from tidemill.errors import Corrupt, Locked, NotAQueue, StagingLost, TooLarge
 from tidemill.files import journal, staging
+from tidemill.files.filesystem import File, LocalFileSystem
 from tidemill.files.queue_staging import QueueStaging
 from tidemill.files.transaction import Outcome, Transaction
 from tidemill.limits import STAGED_PIECE_BYTES
@@ -176,6 +180,65 @@ def test_what_others_staged_long_ago_is_swept(
     assert list(target.path.glob("staging/*")) == []
 
 
+class BusyFolder(LocalFileSystem):
+    """Others make and remove folders at the same time."""
+
+    def __init__(self, refusal: OSError | None = None) -> None:
+        super().__init__()
+        self._refusal = refusal
+        self._has_swept = False
+
+    def make_folder(self, path: Path) -> None:
+        super().make_folder(path)
+        super().make_folder(path)
+
+    def open(self, path: Path, **options: Any) -> File:
+        if path.suffix == ".frames" and not self._has_swept:
+            self._has_swept = True
+            super().remove_folder(path.parent)
+        return super().open(path, **options)
+
+    def remove_folder(self, path: Path) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        super().remove_folder(path)
+
+
+def test_the_folder_may_be_made_and_swept_by_others_while_a_task_makes_it(tmp_path: Path) -> None:
+    target = QueueTarget(tmp_path / "queue")
+    attempt = QueueStaging(target.path, "load", file_system=BusyFolder()).attempt(0)
+    attempt.write(target.batch(rows_of(0, 0)))
+    target.staging().commit(Transaction("load", 0), [attempt.finish()])
+    assert target.rows() == rows_of(0, 0)
+
+
+def test_a_folder_that_cannot_be_removed_is_told_of_unless_others_use_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = QueueTarget(tmp_path / "queue")
+    for code, is_told in ((errno.ENOTEMPTY, False), (errno.ENOENT, False), (errno.EACCES, True)):
+        target.stage(0, ["left"])
+        busy = BusyFolder(OSError(code, os.strerror(code)))
+        QueueStaging(target.path, "load", file_system=busy).sweep()
+        assert target.staged() == 0
+        assert ("were not swept away" in caplog.text) == is_told
+
+
+def test_parts_are_taken_from_their_own_folder_and_as_they_were_reported(
+    target: QueueTarget,
+) -> None:
+    part = target.stage(0, rows_of(0, 0))
+    theirs = target.stage(0, ["of another"], "other")
+    for wrong in (part._replace(frames=2), theirs._replace(name=f"../other/{theirs.name}")):
+        with pytest.raises(StagingLost, match="nothing was committed"):
+            target.staging().commit(Transaction("load", 0), [wrong])
+    with open(target.path / "staging" / "load" / part.name, "ab") as file:
+        file.write(b"more")
+    with pytest.raises(StagingLost, match=f"not {part.total_bytes}"):
+        target.staging().commit(Transaction("load", 0), [part])
+    assert target.rows() == []
+
+
 def test_segments_that_are_handed_over_leave_the_marks_of_both_alone(tmp_path: Path) -> None:
     source, goal = (QueueTarget(tmp_path / name, segment_bytes=SMALL) for name in ("a", "b"))
     for number, target in enumerate((source, goal)):
@@ -208,6 +271,7 @@ def test_the_doctor_knows_marks_and_tells_of_what_is_staged(target: QueueTarget)
     target.staging().commit(Transaction("load", 5), [target.stage(0, rows_of(0, 0))])
     assert not tm.doctor.verify(target.path).findings
     target.stage(0, ["left"])
+    (target.path / "staging" / "letter.txt").write_text("dear reader")
     (finding,) = tm.doctor.verify(target.path).findings
     assert (finding.code, finding.severity.value) == ("staging", "note")
     assert "1 file" in finding.what

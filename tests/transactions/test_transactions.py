@@ -14,6 +14,7 @@ from tidemill.errors import (
     TransactionRewound,
 )
 from tidemill.files.transaction import Outcome, Transaction
+from tidemill.limits import STAGED_CHUNK_BYTES
 
 
 def rows_of(number: int, partition: int, count: int = 5) -> list[str]:
@@ -108,6 +109,39 @@ def test_parts_that_say_something_else_than_was_staged_are_refused(target: Targe
     with pytest.raises(InvalidInput, match="partition 0 comes twice"):
         target.staging().commit(Transaction("load", 0), [part, part])
     assert target.rows() == []
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 1.5, True, "1"])
+def test_numbers_are_whole_and_fit_64_bits(target: Target, number: object) -> None:
+    with pytest.raises(InvalidInput, match="a whole number from 0 on"):
+        target.staging().commit(Transaction("load", number), [])  # type: ignore[arg-type]
+
+
+def test_the_mark_tells_one_set_of_rows_from_another(target: Target) -> None:
+    digests = []
+    for number in range(2):
+        part = target.stage(0, rows_of(number, 0))
+        target.staging().commit(Transaction("load", number), [part])
+        mark = target.mark()
+        assert mark is not None
+        digests.append(mark.digest)
+    assert digests[0] != digests[1]
+
+
+def test_rows_are_gathered_into_frames_that_are_large(target: Target) -> None:
+    attempt = target.staging().attempt(0)
+    attempt.write(target.batch([]))
+    large = "x" * STAGED_CHUNK_BYTES
+    for rows in ([large], ["a"], [], ["b"]):
+        attempt.write(target.batch(rows))
+    part = attempt.finish()
+    assert (part.frames, part.rows) == (2, 3)
+    nothing = target.staging().attempt(1)
+    nothing.write(target.batch([]))
+    empty = nothing.finish()
+    assert (empty.frames, empty.rows) == (0, 0)
+    target.staging().commit(Transaction("load", 0), [part, empty])
+    assert sorted(target.rows()) == ["a", "b", large]
 
 
 def test_a_transaction_without_rows_is_remembered_as_well(target: Target) -> None:

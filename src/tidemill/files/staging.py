@@ -12,6 +12,7 @@ which is torn, replaced or damaged does not pass.
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import secrets
@@ -147,8 +148,12 @@ class StagingFolder:
         if not left and older_than_ms is not None:
             try:
                 self._fs.remove_folder(folder)
-            except OSError:
-                pass  # A task has staged something there in this moment.
+            except FileNotFoundError:
+                pass  # Another sweeps as well.
+            except OSError as error:
+                # A task may have staged something there in this moment.
+                if error.errno != errno.ENOTEMPTY:
+                    raise
 
     def _file(self, name: str) -> File:
         if self._open is None or self._open[0] != name:
