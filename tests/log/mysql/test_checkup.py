@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from tests.gateway.shell import Shell
 from tests.log.contract.writing import append
 from tests.services.mariadb import MariaDB
 from tidemill.files.report import Severity
+from tidemill.files.transaction import Transaction
 from tidemill.log.mysql.checkup import verify
+from tidemill.log.mysql.staging import MySQLStaging
 from tidemill.log.mysql.store import MySQLLog
 
 
@@ -43,6 +46,24 @@ def test_holes_and_damage_are_told_of_one_by_one(
     assert "rows 5 to 6" in missing.what
     assert report.worst is Severity.DAMAGE
     assert report.rows == 8
+
+
+def test_what_is_staged_and_not_committed_is_told_of(
+    full: MySQLLog, url: str, mariadb: MariaDB, database: str
+) -> None:
+    attempt = MySQLStaging(url, "load").attempt(0)
+    attempt.write(pa.record_batch({"value": pa.array([b"staged"], pa.binary())}))
+    part = attempt.finish()
+    (finding,) = verify(url).findings
+    assert (finding.code, finding.severity) == ("staging", Severity.NOTE)
+    assert "1 frame" in finding.what
+    assert "days" not in finding.what
+    mariadb.execute(f"UPDATE {database}.queue_log_staging SET made = 1")
+    report = verify(url)
+    assert "1 of them for more than 7 days" in report.findings[0].what
+    assert "All is well." in str(report)
+    MySQLStaging(url, "load").commit(Transaction("load", 0), [part])
+    assert not verify(url).findings
 
 
 def test_settings_that_void_durability_are_warnings(

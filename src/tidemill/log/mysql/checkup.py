@@ -8,6 +8,7 @@ from typing import Any
 
 from tidemill.errors import Corrupt, MissingRows, Trimmed
 from tidemill.files.report import Finding, Findings, Severity, counted
+from tidemill.limits import STAGED_S_MAX
 from tidemill.log.contract import Ends
 from tidemill.log.mysql.store import MySQLLog
 
@@ -85,6 +86,7 @@ def verify(url: str) -> LogReport:
         ends = log.ends()
         _look_at_consumers(log, ends, findings)
         rows, frames, size = _look_at_rows(log, ends, findings)
+        _look_at_staging(log, findings)
         return LogReport(log.place, settings.version, ends, rows, frames, size, tuple(findings.all))
 
 
@@ -97,6 +99,23 @@ def _look_at_consumers(log: MySQLLog, ends: Ends, findings: Findings) -> None:
         elif state.pointer >= ends.next:
             what = f"it stands at {state.pointer}, and the last row is {ends.next - 1}"
             findings.damage("consumer", place, what, "remove the consumer, and make it again")
+
+
+def _look_at_staging(log: MySQLLog, findings: Findings) -> None:
+    """Frames that tasks staged: for a commit that is to come, or that never came."""
+    statement = log.statements.waiting
+    ((count, size, old),) = log.run(lambda connection: connection.query(statement, STAGED_S_MAX))
+    if count:
+        days, verb = STAGED_S_MAX // 86_400, "wait" if count > 1 else "waits"
+        since = f", {old:,} of them for more than {days} days" if old else ""
+        findings.note(
+            "staging",
+            Path("staging"),
+            f"{counted(int(count), 'frame')} of {int(size):,} bytes {verb} for a transaction to be "
+            f"committed{since}",
+            "none, if a job writes to it just now; otherwise the next transaction of the same id "
+            f"removes them, and any after {days} days",
+        )
 
 
 def _look_at_rows(log: MySQLLog, ends: Ends, findings: Findings) -> tuple[int, int, int]:

@@ -264,6 +264,10 @@ class Statements:
         self.staged = filled(
             "SELECT number, header FROM {staging} WHERE attempt = %s ORDER BY number"
         )
+        self.waiting = filled(
+            "SELECT COUNT(*), COALESCE(SUM(LENGTH(body)), 0), "
+            "COALESCE(SUM(made < UNIX_TIMESTAMP() - %s), 0) FROM {staging}"
+        )
         # The body stays on the server. That the publisher's epoch still counts is known by then:
         # its pointer is moved before, in the same transaction.
         self.publish = [
