@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import time
 from types import TracebackType
 from typing import TextIO
@@ -19,7 +21,7 @@ class Progress:
     """
 
     def show(self, rows: int, share: float | None = None) -> None:
-        """So many rows are done, which is this share of all, if that is known."""
+        """So many rows (or tasks) are done, which is this share of all, if that is known."""
 
     def __enter__(self) -> Progress:
         return self
@@ -39,9 +41,10 @@ NO_PROGRESS = Progress()
 class Bar(Progress):
     """Draws over one line, ten times a second at most, and wipes it in the end."""
 
-    def __init__(self, what: str, stream: TextIO) -> None:
+    def __init__(self, what: str, stream: TextIO, *, unit: str = "rows") -> None:
         self._what = what
         self._stream = stream
+        self._unit = unit
         self._start_s = time.monotonic()
         self._shown_s = 0.0
 
@@ -50,9 +53,14 @@ class Bar(Progress):
         if now_s - self._shown_s < _BETWEEN_S:
             return
         self._shown_s = now_s
-        line = draw(self._what, rows, share, now_s - self._start_s)
+        line = draw(self._what, rows, share, now_s - self._start_s, unit=self._unit)
         columns = shutil.get_terminal_size().columns
         self._stream.write("\r\x1b[K" + line[: columns - 1])
+        self._stream.flush()
+
+    def wipe(self) -> None:
+        """Leave a clean line."""
+        self._stream.write("\r\x1b[K")
         self._stream.flush()
 
     def __exit__(
@@ -61,11 +69,16 @@ class Bar(Progress):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stream.write("\r\x1b[K")
-        self._stream.flush()
+        self.wipe()
 
 
-def draw(what: str, rows: int, share: float | None, passed_s: float) -> str:
+def can_draw() -> bool:
+    """Whether a person is looking at standard error, on something that can draw."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal and os.environ.get("TERM") != "dumb"
+
+
+def draw(what: str, rows: int, share: float | None, passed_s: float, *, unit: str = "rows") -> str:
     """The line that is shown.
 
     >>> draw("pushing", 1000, 0.5, 2.0)
@@ -73,7 +86,7 @@ def draw(what: str, rows: int, share: float | None, passed_s: float) -> str:
     >>> draw("pushing", 1000, None, 2.0)
     'pushing  1,000 rows  500 rows/s'
     """
-    rate = f"{rows:,} rows  {rows / max(passed_s, 1e-6):,.0f} rows/s"
+    rate = f"{rows:,} {unit}  {rows / max(passed_s, 1e-6):,.0f} {unit}/s"
     if share is None:
         return f"{what}  {rate}"
     share = min(max(share, 0.0), 1.0)

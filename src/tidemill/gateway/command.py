@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
+from tidemill.environment import is_set
 from tidemill.gateway.console import Console, report, say
 from tidemill.gateway.exit_status import USAGE
 
@@ -44,15 +44,6 @@ class Parser(argparse.ArgumentParser):
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether JSON was asked for, also where the arguments make no sense otherwise."""
     return "--json" in arguments or is_set("TIDEMILL_JSON")
-
-
-def is_set(variable: str) -> bool:
-    """Whether an environment variable says yes.
-
-    >>> is_set("TIDEMILL_NO_SUCH_VARIABLE")
-    False
-    """
-    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
 def make_parser(description: str, version: str, commands: Sequence[Command]) -> Parser:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +17,9 @@ from typing import Any
 from tidemill.errors import Corrupt, Locked
 from tidemill.files.storage import typed
 from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
-from tidemill.gateway.progress import NO_PROGRESS, Bar, Progress
 from tidemill.gateway.refusal import Declined, Stopped, words_of
 from tidemill.gateway.standard_streams import check_open, knows_all_characters
+from tidemill.progress import NO_PROGRESS, Bar, Progress, can_draw
 
 _STANDARD_OUTPUT = Path("standard output")
 
@@ -87,7 +86,7 @@ class Console:
 
     def progress(self, what: str) -> Progress:
         """A bar on standard error, if a person is looking at it."""
-        if self._shows_progress and not self.is_json and _can_draw():
+        if self._shows_progress and not self.is_json and can_draw():
             return Bar(what, sys.stderr)
         return NO_PROGRESS
 
@@ -157,11 +156,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for line in cells
     )
-
-
-def _can_draw() -> bool:
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return is_terminal and os.environ.get("TERM") != "dumb"
 
 
 def _cannot_write(error: OSError) -> BaseException:

@@ -11,8 +11,8 @@ from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.log_opening import is_folder
 from tidemill.gateway.opening import check_is_queue
-from tidemill.gateway.progress import Progress
 from tidemill.gateway.refusal import FoundDamage
+from tidemill.progress import Progress
 
 DETAILS = """
 Without an option it changes nothing, and works beside the owner of the folder. It ends with status
