@@ -48,6 +48,7 @@ _SMALL_BYTES = 256 * 1024
 _SMALL_RUNS_MAX = 32
 _AHEAD_FRAMES = 8  # read before anyone asked for more than one
 _AHEAD_BYTES = 1024 * 1024
+_AHEAD_ROWS = 2048  # made ready at first where frames overlap; twice as many each time
 _head = itemgetter(0)
 
 
@@ -81,6 +82,7 @@ class Merge:
         self._pending = Pending(frames)
         self._loaded: list[Loaded] = []
         self._chunk = 1
+        self._ahead_rows = _AHEAD_ROWS
         self._windows: list[Run] = []
         self._late: list[Source] = []  # a heap
         self._late_bytes = 0  # of those that are in memory
@@ -283,38 +285,57 @@ class Merge:
     def _load_enough(self, wanted: int, key_max: int) -> bool:
         """Load pending frames until `wanted` rows lie below the first row of the others; False if
         memory is full.
+
+        Where frames overlap, every window costs a look at each of them, so ever more rows are made
+        ready at a time: else each frame that begins a little further on would end a window.
         """
         if not self._loaded:
             # Whoever comes back for more is likely to go on: a few frames are read in one go, while
             # it is cheap.
             self._chunk = min(2 * self._chunk, _AHEAD_FRAMES)
         chunk = min(self._chunk, max(_AHEAD_BYTES // max(self._pending.length, 1), 1))
+        ahead_rows = max(wanted, self._ahead_rows)
         while len(self._pending) and self._pending.head[0] <= key_max:
             if self._loaded:
-                key, seq = self._pending.head
-                ready = 0
-                for run, _ in self._loaded:
-                    # A run that ends before the others begin need not be looked at.
-                    stop = run.rows if run.last < (key, seq) else run.until(key, seq - 1)
-                    ready += stop - run.position
+                ready, beyond = self._rows_ready()
                 if ready >= wanted:
-                    return True
-                if len(self._loaded) > 1 and self._held_bytes() > self._bytes_max:
+                    if not beyond:
+                        return True
+                    if ready >= ahead_rows or self._held_bytes() > self._bytes_max // 2:
+                        self._ahead_rows = min(2 * ahead_rows, WINDOW_ROWS)
+                        return True
+                elif len(self._loaded) > 1 and self._held_bytes() > self._bytes_max:
                     return False
             self._loaded += self._load_pending(chunk)
             self._join_small_runs()
             chunk = min(2 * chunk, CHUNK_FRAMES)
         return True
 
+    def _rows_ready(self) -> tuple[int, int]:
+        """How many loaded rows lie below the first one that is pending, and how many beyond it."""
+        key, seq = self._pending.head
+        ready = left = 0
+        for run, _ in self._loaded:
+            # A run that ends before the others begin need not be looked at.
+            stop = run.rows if run.last < (key, seq) else run.until(key, seq - 1)
+            ready += stop - run.position
+            left += run.rows - run.position
+        return ready, left - ready
+
     def _join_small_runs(self) -> None:
         """Make one run of many small ones: every step that follows looks at each run there is."""
         if len(self._loaded) <= _SMALL_RUNS_MAX:
             return
-        small = [loaded.run for loaded in self._loaded if _is_small(loaded.run)]
+        small: list[Run] = []
+        others: list[Loaded] = []
+        for loaded in self._loaded:
+            if _is_small(loaded.run):
+                small.append(loaded.run)
+            else:
+                others.append(loaded)
         if len(small) > _SMALL_RUNS_MAX:
             joined = merged([(run, run.position, run.rows) for run in small])[0]
-            self._loaded = [loaded for loaded in self._loaded if not _is_small(loaded.run)]
-            self._loaded.append(Loaded(joined, None))
+            self._loaded = [*others, Loaded(joined, None)]
 
     def _held_bytes(self) -> int:
         return sum([run.nbytes for run, _ in self._loaded])
