@@ -233,6 +233,44 @@ def test_closing_gives_preallocated_disk_back(tmp_path: Path) -> None:
     assert segments_bytes(tmp_path) < 8 * 1024
 
 
+def test_a_sealed_segment_takes_no_more_disk_than_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that ends after so many records has most of what was allocated left over."""
+    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 10)
+    with queue_at(tmp_path, segment_bytes=1024 * 1024) as queue:
+        for key in range(25):
+            queue.push([(key, b"")])
+        queue._core.maintenance.run_round()
+        journal = queue._core.folder.journal
+        sealed = [one for one in journal.segments.values() if one is not journal.active]
+        assert len(sealed) == 3
+        assert [one.path.stat().st_size for one in sealed] == [one.end for one in sealed]
+        assert segments_bytes(tmp_path) == queue.stats().disk_bytes
+        assert queue.pop(99).keys.to_pylist() == list(range(25))
+
+
+def test_pushes_wait_a_moment_for_upkeep_that_falls_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not for ever: here it cannot go on before the thread that pushes has ended its read."""
+    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 20)
+    monkeypatch.setattr("tidemill.files.maintenance.TINY_FRAMES_MIN", 8)
+    monkeypatch.setattr("tidemill.files.maintenance._BEHIND_MAX", 1)
+    with queue_at(tmp_path, maintain_in_background=True) as queue:
+        keeps_up = queue._core.maintenance._keeps_up
+        with queue.read(1):
+            for _ in range(10_000):
+                queue.push([(1, b"")])
+                if not keeps_up.is_set():
+                    break
+            pushed = len(queue)
+            queue.push([(1, b"")])
+            assert not keeps_up.is_set()
+            assert len(queue) == pushed + 1
+        assert keeps_up.wait(60)
+
+
 def test_a_segment_begun_while_another_is_retired_does_not_ask_for_it(tmp_path: Path) -> None:
     """A push of another thread may come between the record that retires a segment and its end."""
     with queue_at(tmp_path, maintain_in_background=False) as queue:

@@ -150,7 +150,9 @@ class Journal:
         self._write_spine()
 
     def finish_seals(self) -> None:
-        """Sync the sealed segments that are not, give each its summary, and drop its spine."""
+        """Sync the sealed segments that are not, give each its summary, give back what was
+        allocated and not used, and drop its spine.
+        """
         for segment in list(self.segments.values())[:-1]:
             if segment.summary is not None:
                 continue
@@ -161,6 +163,8 @@ class Journal:
                     self._unsynced.remove(segment)
                     self.synced = max(self.synced, make_place(segment.number, segment.end))
             with storage_errors("writing the summary of", segment.path):
+                if segment.file.size() > segment.end:
+                    segment.file.truncate(segment.end)
                 segment.write_summary(self.epoch)
                 segment.file.let_go()
                 # Past damage one of the two is needed, so that the spine goes when the name of the
