@@ -51,6 +51,16 @@ def box(rows: list[tuple[int, int]]) -> tuple[tuple[int, int], tuple[int, int]]:
     return (rows[0][0], rows[-1][0]), (rows[0][1], rows[-1][1])
 
 
+def listed(many: list[tuple[int, list[tuple[int, int]]]]) -> FrameList:
+    """The frames as the index has them."""
+    table = np.zeros(len(many), ENTRY)
+    for at, (place, rows) in enumerate(many):
+        (table["key_min"][at], table["key_max"][at]), seqs = box(rows)
+        table["seq_min"][at], table["seq_max"][at] = seqs
+        table["offset"][at] = place
+    return FrameList(table, np.zeros(len(many), np.int64))
+
+
 def brute(cuts: list[Cut], place: int, rows: list[tuple[int, int]]) -> list[bool]:
     """Which rows any cut behind the frame covers."""
     return [any(cut.place > place and covers(cut, *row) for cut in cuts) for row in rows]
@@ -75,15 +85,19 @@ def test_no_cut_that_cannot_touch_a_frame_is_named(
 
 
 @given(histories(), st.lists(frames(), max_size=6))
+def test_frames_are_touched_if_a_cut_is_named_for_them(
+    cuts: list[Cut], many: list[tuple[int, list[tuple[int, int]]]]
+) -> None:
+    kept = Cuts(tuple(cuts))
+    named = [bool(kept.touching(place, *box(rows))) for place, rows in many]
+    assert kept.touched(listed(many)).tolist() == named
+
+
+@given(histories(), st.lists(frames(), max_size=6))
 def test_a_frame_counts_as_covered_only_if_every_row_is(
     cuts: list[Cut], many: list[tuple[int, list[tuple[int, int]]]]
 ) -> None:
-    table = np.zeros(len(many), ENTRY)
-    for at, (place, rows) in enumerate(many):
-        (table["key_min"][at], table["key_max"][at]), seqs = box(rows)
-        table["seq_min"][at], table["seq_max"][at] = seqs
-        table["offset"][at] = place
-    found = Cuts(tuple(cuts)).covered(FrameList(table, np.zeros(len(many), np.int64)))
+    found = Cuts(tuple(cuts)).covered(listed(many))
     for is_covered, (place, rows) in zip(found.tolist(), many, strict=True):
         if is_covered:
             assert all(brute(cuts, place, rows))

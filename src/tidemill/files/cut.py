@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from tidemill.files.frame_table import FrameList
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 _FIELDS = struct.Struct("<IIqqqqq")
+_Column: TypeAlias = NDArray[np.int64]
 
 
 class Cut(NamedTuple):
@@ -152,19 +153,7 @@ class Cuts:
         has such a cut.
         """
         rows, places = frames.rows, frames.places
-        covered = np.zeros(len(frames), np.bool_)
-        if self._takes and len(frames):
-            # Of the takes that came late enough for a frame, the first one reaches the furthest.
-            place, arrived, high, seq = self._take_columns()
-            first = np.maximum(
-                arrived.searchsorted(rows["seq_max"], "left"), place.searchsorted(places, "right")
-            )
-            found = first < len(place)
-            first = np.minimum(first, len(place) - 1)
-            covered = found & (
-                (rows["key_max"] < high[first])
-                | ((rows["key_max"] == high[first]) & (rows["seq_max"] <= seq[first]))
-            )
+        covered = self._taken(places, rows["seq_max"], rows["key_max"], rows["seq_max"])
         for cut in self._others:
             below = (rows["key_max"] < cut.high) | (
                 (rows["key_max"] == cut.high) & (rows["seq_max"] <= cut.seq)
@@ -177,6 +166,22 @@ class Cuts:
             )
         return covered
 
+    def touched(self, frames: FrameList) -> NDArray[np.bool_]:
+        """Which frames have cuts that may cover rows of them, as `touching` finds them."""
+        rows, places = frames.rows, frames.places
+        touched = self._taken(places, rows["seq_min"], rows["key_min"], rows["seq_min"])
+        for cut in self._others:
+            reached = (rows["key_min"] < cut.high) | (
+                (rows["key_min"] == cut.high) & (rows["seq_min"] <= cut.seq)
+            )
+            touched |= (
+                reached
+                & (rows["seq_min"] <= cut.arrived)
+                & (rows["key_max"] >= cut.low)
+                & (places < cut.place)
+            )
+        return touched
+
     def touching(self, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> list[Cut]:
         """The cuts that may cover rows of the box."""
         least = keys[0], seqs[0]
@@ -188,6 +193,24 @@ class Cuts:
         if self._others:
             found += [cut for cut in self._others if cut.touches_box(place, keys, seqs)]
         return found
+
+    def _taken(
+        self, places: _Column, arrived_min: _Column, keys: _Column, seqs: _Column
+    ) -> NDArray[np.bool_]:
+        """For each frame, given by its place, whether a take that came after `arrived_min` reaches
+        the row (key, seq).
+        """
+        if not self._takes:
+            return np.zeros(len(places), np.bool_)
+        # Of the takes that came late enough for a frame, the first one reaches the furthest.
+        place, arrived, high, seq = self._take_columns()
+        first = np.maximum(
+            arrived.searchsorted(arrived_min, "left"), place.searchsorted(places, "right")
+        )
+        found = first < len(place)
+        first = np.minimum(first, len(place) - 1)
+        reached = (keys < high[first]) | ((keys == high[first]) & (seqs <= seq[first]))
+        return np.asarray(found & reached, np.bool_)
 
     def _first_take(self, place: int, seq: int) -> int:
         """The index of the first take that came behind `place` and after `seq` arrived."""

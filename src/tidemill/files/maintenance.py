@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _REWRITES_PER_ROUND = 2
 _SMALL_MAX = 8  # small segments that are made one at a time
+_BEHIND_MAX = 4  # segments of tiny frames that wait, before pushes wait for upkeep
+_GIVE_WAY_S = 0.01  # ... at most so long each
 _CUT_BYTES = 128  # about what one cut takes in the state that opens a segment
 
 
@@ -123,12 +125,18 @@ class Maintenance:
         self._rows_until_due = 0
         self._drained_at: dict[int, int] = {}  # fork → active segment when it had consumed all
         self._stuck: set[int] = set()  # segments with damage: left as they are
+        self._keeps_up = threading.Event()  # unset: more tiny frames come than are merged
+        self._keeps_up.set()
         self._is_stopped = False
 
     def after_push(self) -> None:
         """Called after every push; a round is due when a segment was sealed."""
         if self._folder.journal.active.number != self._seen_active:
             self._due()
+        if not self._keeps_up.is_set():
+            # Upkeep lets everyone else in first. Were it never to catch up, a pop would have to
+            # read ever more frames; but it may be waiting for a read of this very thread.
+            self._keeps_up.wait(_GIVE_WAY_S)
 
     def after_take(self, fork: int, rows: int, left: int) -> None:
         """Called after items were consumed; a round is due when a segment's worth of them was, or
@@ -250,6 +258,9 @@ class Maintenance:
         except TidemillError as error:
             logger.error("maintenance of %s failed: %s", self._folder.path, error)
             return self._folder.journal.failure is None
+        finally:
+            # What it did not do now, waiting for it does not bring about.
+            self._keeps_up.set()
         return True
 
     def _retire_dead(self) -> list[SegmentFacts]:
@@ -292,6 +303,11 @@ class Maintenance:
 
     def _choose(self, facts: list[SegmentFacts], *, cuts_matter: bool = True) -> list[Rewrite]:
         folder = self._folder
+        facts = [one for one in facts if one.number not in self._stuck]
+        if sum(one.is_tiny for one in facts) > _BEHIND_MAX:
+            self._keeps_up.clear()
+        else:
+            self._keeps_up.set()
         acked = self._acked()
         with folder.guard:
             forks = list(folder.state.forks.values())
@@ -306,7 +322,7 @@ class Maintenance:
             is_crowded = spare * _CUT_BYTES > folder.journal.segment_bytes // 4
             too_many_cuts = cuts_matter and (max(cuts) > CUTS_PER_FORK_MAX or is_crowded)
         return choose_rewrites(
-            [one for one in facts if one.number not in self._stuck],
+            facts,
             total_bytes=total_bytes,
             live_bytes=live_bytes,
             segment_bytes=folder.journal.segment_bytes,

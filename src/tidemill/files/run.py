@@ -186,11 +186,7 @@ def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
     """(the given rows as one run, sorted by (key, seq); where each came from, counted through the
     parts).
     """
-    keys = np.concatenate([run.keys[start:stop] for run, start, stop in parts])
-    seqs, times = _numbers(parts)
-    payload = pa.concat_batches(
-        [run.payload.slice(start, stop - start) for run, start, stop in parts]
-    )
+    keys, seqs, times, payload = _columns(parts)
     order = sort_order(keys, seqs)
     keys, seqs = keys[order], seqs[order]
     body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times[order])
@@ -198,14 +194,31 @@ def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
     return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs), order
 
 
-def _numbers(parts: Sequence[tuple[Run, int, int]]) -> tuple[Numbers, Numbers]:
-    """(seqs, times) of the rows of all parts."""
+def _columns(
+    parts: Sequence[tuple[Run, int, int]],
+) -> tuple[Numbers, Numbers, Numbers, pa.RecordBatch]:
+    """(keys, seqs, times, payload) of the rows of all parts, one part behind the other."""
     firsts = [run.first_seq for run, _, _ in parts]
-    if None in firsts:
+    if None in firsts and firsts.count(None) < len(firsts):
+        keys = np.concatenate([run.keys[start:stop] for run, start, stop in parts])
         seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
         times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
-        return seqs, times
-    # Rows of frames as they were read: two numbers of each frame say it all.
+        payloads = [run.payload.slice(start, stop - start) for run, start, stop in parts]
+        return keys, seqs, times, pa.concat_batches(payloads)
+    # Bodies of one kind are put together whole: there may be thousands, of a few rows each.
+    body = pa.concat_batches([run.body.slice(start, stop - start) for run, start, stop in parts])
+    keys = int64_values(body.column(0))
+    payload = Batch(body, firsts[0], parts[0][0].time_us).payload
+    if None in firsts:
+        return keys, int64_values(body.column(1)), int64_values(body.column(2)), payload
+    seqs, times = _numbers(parts, firsts)
+    return keys, seqs, times, payload
+
+
+def _numbers(
+    parts: Sequence[tuple[Run, int, int]], firsts: list[int | None]
+) -> tuple[Numbers, Numbers]:
+    """(seqs, times) of rows of frames as they were read: two numbers of each frame say it all."""
     starts = np.array([start for _, start, _ in parts], np.int64)
     lengths = np.array([stop - start for _, start, stop in parts], np.int64)
     ends = np.cumsum(lengths)

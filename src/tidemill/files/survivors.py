@@ -8,6 +8,7 @@ to consume it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import numpy as np
@@ -21,10 +22,16 @@ from tidemill.files.draft import PreparedFrame
 from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entry, FrameList, buckets_of
 from tidemill.files.merge import Merge
-from tidemill.files.run import Numbers, Run
+from tidemill.files.run import Numbers, Run, merged
 from tidemill.files.shelf import Shelf
 from tidemill.files.state import EVERYONE
-from tidemill.limits import CARRY_BYTES, CARRY_MERGE_BYTES_MAX, CARRY_ROWS_MAX, INT64_MAX
+from tidemill.limits import (
+    CARRY_BYTES,
+    CARRY_MERGE_BYTES_MAX,
+    CARRY_ROWS_MAX,
+    INT64_MAX,
+    TINY_FRAME_BYTES,
+)
 
 # For each fork the cuts that touch a frame, or None if the frame is not meant for it.
 Consumed: TypeAlias = tuple[tuple[Cut, ...] | None, ...]
@@ -63,13 +70,27 @@ class Survivors:
         prepared: list[PreparedFrame] = []
         for bucket in buckets_of(frames.rows):
             here = frames.where(frames.rows["bucket"] == bucket)
-            alike: dict[Consumed, list[int]] = {}
-            for index, entry in enumerate(here):
-                alike.setdefault(self._consumed(entry), []).append(index)
-            for consumed, indexes in alike.items():
-                prepared += self._rewritten(bucket, here.at(indexes), consumed)
+            for consumed, some in self._alike(here):
+                prepared += self._rewritten(bucket, some, consumed)
             pa.default_memory_pool().release_unused()
         return prepared
+
+    def _alike(self, frames: FrameList) -> list[tuple[Consumed, FrameList]]:
+        """The frames by what forks have consumed of them."""
+        touched = frames.rows["audience"] != EVERYONE
+        for cuts in self._cuts:
+            touched |= cuts.touched(frames)
+        groups: list[tuple[Consumed, FrameList]] = []
+        if not touched.all():
+            # Most frames have not been touched at all, and tiny ones are too many to look at each.
+            groups.append((((),) * len(self._cuts), frames.where(~touched)))
+        if touched.any():
+            frames = frames.where(touched)
+            alike: dict[Consumed, list[int]] = {}
+            for index, entry in enumerate(frames):
+                alike.setdefault(self._consumed(entry), []).append(index)
+            groups += [(consumed, frames.at(indexes)) for consumed, indexes in alike.items()]
+        return groups
 
     def masks(self, entry: Entry) -> list[Mask]:
         """For each fork, which rows of a frame it has yet to consume."""
@@ -90,12 +111,10 @@ class Survivors:
 
     def _rewritten(self, bucket: int, frames: FrameList, consumed: Consumed) -> list[PreparedFrame]:
         """What is left of frames that were consumed alike, in order."""
-        merge = Merge(frames, self._load, bytes_max=CARRY_MERGE_BYTES_MAX)
         prepared: list[PreparedFrame] = []
         gathered: dict[int, list[pa.RecordBatch]] = {}  # by audience
-        while (choice := merge.choose_piece(CARRY_ROWS_MAX)) is not None:
-            merge.advance(choice)
-            for audience, rows in self._by_audience(choice.batch, consumed):
+        for piece in self._sorted(frames):
+            for audience, rows in self._by_audience(piece, consumed):
                 waiting = gathered.setdefault(audience, [])
                 if sum(one.num_rows for one in waiting) + rows.num_rows > CARRY_ROWS_MAX:
                     prepared += self._encode(bucket, audience, waiting)
@@ -104,6 +123,22 @@ class Survivors:
         for audience, waiting in gathered.items():
             prepared += self._encode(bucket, audience, waiting)
         return prepared
+
+    def _sorted(self, frames: FrameList) -> Iterator[Batch]:
+        """All rows of the frames in order, some thousand at a time."""
+        total_bytes = int(frames.rows["length"].sum())
+        if total_bytes <= min(CARRY_MERGE_BYTES_MAX, len(frames) * TINY_FRAME_BYTES):
+            # Tiny ones are sorted all at once: to look at each as a merge does would cost more.
+            runs = self._load(list(frames))
+            whole = merged([(run, 0, run.rows) for run in runs])[0]
+            del runs
+            for start in range(0, whole.rows, CARRY_ROWS_MAX):
+                yield whole.batch(start, min(start + CARRY_ROWS_MAX, whole.rows))
+            return
+        merge = Merge(frames, self._load, bytes_max=CARRY_MERGE_BYTES_MAX)
+        while (choice := merge.choose_piece(CARRY_ROWS_MAX)) is not None:
+            merge.advance(choice)
+            yield choice.batch
 
     def _load(self, entries: list[Entry]) -> list[Run]:
         runs = []
