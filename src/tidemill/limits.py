@@ -41,6 +41,7 @@ FILES_OPEN_MAX = 16  # sealed segments whose files stay open between reads
 MERGE_BYTES_MAX = 112 * MIB  # loaded frames of one open bucket; more is sorted outside memory
 WINDOW_ROWS = 64 * KIB  # rows merged ahead of the pops that will take them
 CARRY_ROWS_MAX = 4 * KIB  # rows of a frame that a carry writes
+CARRY_SEGMENT_BYTES = 32 * MIB  # what tiny frames and small segments are merged to, in memory
 CARRY_MERGE_BYTES_MAX = 32 * MIB  # loaded frames of a bucket that is rewritten
 CARRY_BYTES = 2 * MIB  # ... and about how many bytes
 SHOVEL_BYTES = 8 * MIB  # moved from queue to queue in one operation

@@ -25,7 +25,12 @@ from tidemill.files.folder import Folder
 from tidemill.files.pin import try_sweep_readers
 from tidemill.files.pointers import least_pointer
 from tidemill.files.storage import storage_errors
-from tidemill.limits import CUTS_PER_FORK_MAX, TINY_FRAME_BYTES, TINY_FRAMES_MIN
+from tidemill.limits import (
+    CARRY_SEGMENT_BYTES,
+    CUTS_PER_FORK_MAX,
+    TINY_FRAME_BYTES,
+    TINY_FRAMES_MIN,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +76,10 @@ def choose_rewrites(
     too_many_cuts: bool,
 ) -> list[Rewrite]:
     """What to rewrite now."""
+    merged_bytes = min(segment_bytes, CARRY_SEGMENT_BYTES)
     chosen = [
         Rewrite([facts.number for facts in group], apart=True)
-        for group in (_tiny(segments, segment_bytes), _small(segments, segment_bytes))
+        for group in (_tiny(segments, merged_bytes), _small(segments, merged_bytes))
         if group
     ]
     taken = {number for rewrite in chosen for number in rewrite.segments}
@@ -86,22 +92,22 @@ def choose_rewrites(
     return chosen[:_REWRITES_PER_ROUND]
 
 
-def _tiny(segments: list[SegmentFacts], segment_bytes: int) -> list[SegmentFacts]:
+def _tiny(segments: list[SegmentFacts], merged_bytes: int) -> list[SegmentFacts]:
     """The oldest segments of tiny frames, as many as make one."""
     group: list[SegmentFacts] = []
     for facts in segments:
         if facts.is_tiny:
             group.append(facts)
-            if sum(one.data_bytes for one in group) > segment_bytes:
+            if sum(one.data_bytes for one in group) > merged_bytes:
                 return group[:-1] or group
     return group
 
 
-def _small(segments: list[SegmentFacts], segment_bytes: int) -> list[SegmentFacts]:
+def _small(segments: list[SegmentFacts], merged_bytes: int) -> list[SegmentFacts]:
     """Small segments of about one size, as many as make a larger one: so a row is rewritten once
     for each size that it passes through, and there are few segments.
     """
-    limit, count = segment_bytes // 2, 2
+    limit, count = merged_bytes // 2, 2
     while limit:
         least = limit // 2 if count < _SMALL_MAX else limit // _SMALL_MAX
         group = [one for one in segments if least < one.data_bytes <= limit and not one.is_tiny]
