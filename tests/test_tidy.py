@@ -9,6 +9,7 @@ import ast
 import inspect
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,20 @@ def test_only_the_gateway_prints(path: Path) -> None:
 def test_the_public_names_are_sorted_and_importable() -> None:
     assert list(tidemill.__all__) == sorted(tidemill.__all__)
     assert [name for name in tidemill.__all__ if not hasattr(tidemill, name)] == []
+    assert set(tidemill.__all__) <= set(dir(tidemill))
+    with pytest.raises(AttributeError, match="no attribute 'Queue'"):
+        tidemill.Queue  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_package_loads_what_is_used_and_nothing_before() -> None:
+    program = (
+        "import sys, tidemill\n"
+        "print([name for name in ('numpy', 'pyarrow', 'tidemill.errors') if name in sys.modules])\n"
+        "from tidemill import *\n"
+        "print([name for name in tidemill.__all__ if name not in globals()], Locked.__module__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n[] tidemill.errors\n", "")
 
 
 @pytest.mark.parametrize("name", tidemill.__all__)

@@ -9,67 +9,65 @@
 """
 
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from tidemill import aio
-    from tidemill.files import doctor
-    from tidemill.log.mysql.outbox import Outbox
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if sys.platform == "win32":
     raise ImportError(
         "Tidemill needs the file locks and syncs of Linux or macOS; Windows has neither"
     )
 
-from tidemill.batch import Batch, Item, LogBatch, LogItem
-from tidemill.errors import (
-    BucketMismatch,
-    Bug,
-    CallerError,
-    Closed,
-    Corrupt,
-    DiskFull,
-    Fenced,
-    ForkRemoved,
-    InvalidInput,
-    InvalidKey,
-    InvalidName,
-    Locked,
-    MissingExtra,
-    MissingRows,
-    NoAccess,
-    NotAQueue,
-    OldFormat,
-    OutcomeUnknown,
-    ProducerMismatch,
-    ProducerRewound,
-    QueueFull,
-    ReadInProgress,
-    ReadOnly,
-    SchemaMismatch,
-    StagingLost,
-    StorageFailed,
-    SurroundingsError,
-    TidemillError,
-    TooLarge,
-    TransactionRewound,
-    Trimmed,
-    Unavailable,
-    UnknownFormat,
-)
-from tidemill.files.bucket import Custom, Shift, Width
-from tidemill.files.consumer import Consumer
-from tidemill.files.fork import Fork
-from tidemill.files.priority_queue import PriorityQueue, Stats
-from tidemill.files.read import Read
-from tidemill.files.receipt import Receipt
-from tidemill.log.contract import Ends
-from tidemill.log.log import Log
-from tidemill.log.publisher import Publisher
-from tidemill.log.receiver import Received, Receiver
-from tidemill.log.sends import SOURCED, Sourced
+if TYPE_CHECKING:
+    from tidemill import aio
+    from tidemill.batch import Batch, Item, LogBatch, LogItem
+    from tidemill.errors import (
+        BucketMismatch,
+        Bug,
+        CallerError,
+        Closed,
+        Corrupt,
+        DiskFull,
+        Fenced,
+        ForkRemoved,
+        InvalidInput,
+        InvalidKey,
+        InvalidName,
+        Locked,
+        MissingExtra,
+        MissingRows,
+        NoAccess,
+        NotAQueue,
+        OldFormat,
+        OutcomeUnknown,
+        ProducerMismatch,
+        ProducerRewound,
+        QueueFull,
+        ReadInProgress,
+        ReadOnly,
+        SchemaMismatch,
+        StagingLost,
+        StorageFailed,
+        SurroundingsError,
+        TidemillError,
+        TooLarge,
+        TransactionRewound,
+        Trimmed,
+        Unavailable,
+        UnknownFormat,
+    )
+    from tidemill.files import doctor
+    from tidemill.files.bucket import Custom, Shift, Width
+    from tidemill.files.consumer import Consumer
+    from tidemill.files.fork import Fork
+    from tidemill.files.priority_queue import PriorityQueue, Stats
+    from tidemill.files.read import Read
+    from tidemill.files.receipt import Receipt
+    from tidemill.log.contract import Ends
+    from tidemill.log.log import Log
+    from tidemill.log.mysql.outbox import Outbox
+    from tidemill.log.publisher import Publisher
+    from tidemill.log.receiver import Received, Receiver
+    from tidemill.log.sends import SOURCED, Sourced
 
 __version__ = "0.1.0"
 
@@ -134,20 +132,41 @@ __all__ = [  # noqa: RUF022 (in plain order)
 ]
 
 
-def __getattr__(name: str) -> "ModuleType | type[Outbox]":
-    """`tm.aio` and `tm.doctor` are imported when they are first used: most programs have no event
-    loop, and are healthy.
-    """
-    if name == "Outbox":
-        from tidemill.log.mysql.outbox import Outbox  # noqa: PLC0415 (its driver is an extra)
+# Where each name comes from. A module is imported when one of its names is first used: a worker of
+# Spark, or a command, needs a part of them, and most programs have no event loop, and are healthy.
+_HOMES = {
+    "tidemill.batch": ("Batch", "Item", "LogBatch", "LogItem"),
+    "tidemill.files.bucket": ("Custom", "Shift", "Width"),
+    "tidemill.files.consumer": ("Consumer",),
+    "tidemill.files.fork": ("Fork",),
+    "tidemill.files.priority_queue": ("PriorityQueue", "Stats"),
+    "tidemill.files.read": ("Read",),
+    "tidemill.files.receipt": ("Receipt",),
+    "tidemill.log.contract": ("Ends",),
+    "tidemill.log.log": ("Log",),
+    "tidemill.log.mysql.outbox": ("Outbox",),
+    "tidemill.log.publisher": ("Publisher",),
+    "tidemill.log.receiver": ("Received", "Receiver"),
+    "tidemill.log.sends": ("SOURCED", "Sourced"),
+}
+_MODULES = {"aio": "tidemill.aio", "doctor": "tidemill.files.doctor"}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-        return Outbox
-    if name == "aio":
-        import tidemill.aio  # noqa: PLC0415
 
-        return tidemill.aio
-    if name == "doctor":
-        from tidemill.files import doctor  # noqa: PLC0415
+if not TYPE_CHECKING:  # which would take every name for known
 
-        return doctor
-    raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """Import what is used for the first time."""
+        if name in _MODULES:
+            found: Any = import_module(_MODULES[name])
+        elif name in __all__:
+            # All that no other module has is an error.
+            found = getattr(import_module(_HOME_OF.get(name, "tidemill.errors")), name)
+        else:
+            raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import tracemalloc
@@ -237,6 +238,16 @@ def test_parts_are_taken_from_their_own_folder_and_as_they_were_reported(
     with pytest.raises(StagingLost, match=f"not {part.total_bytes}"):
         target.staging().commit(Transaction("load", 0), [part])
     assert target.rows() == []
+
+
+def test_frames_that_were_split_for_other_buckets_are_refused(tmp_path: Path) -> None:
+    wide = QueueTarget(tmp_path / "wide")
+    narrow = QueueTarget(tmp_path / "narrow", bucket=tm.Width(1))
+    part = wide.stage(0, ["a", "bb"])
+    shutil.copytree(wide.path / "staging", narrow.path / "staging")
+    with pytest.raises(Corrupt, match="reaches over two buckets"):
+        narrow.staging().commit(Transaction("load", 0), [part])
+    assert narrow.rows() == []
 
 
 def test_segments_that_are_handed_over_leave_the_marks_of_both_alone(tmp_path: Path) -> None:
