@@ -75,7 +75,10 @@ def test_a_java_that_is_too_old_is_passed_over_and_named(
         find_java()
 
 
-def test_java_is_started_without_the_module_and_with_every_other_argument(tmp_path: Path) -> None:
+def test_java_is_started_without_the_module_and_with_every_other_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     real = tmp_path / "it's java"
     real.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
     real.chmod(0o755)

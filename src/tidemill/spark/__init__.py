@@ -1,6 +1,7 @@
 """Every queue is a DataFrame: the source and the sink that Spark knows as `tidemill`.
 
 session        a Spark session that is set up and quiet
+job_progress   a bar for its long jobs
 reading        a queue or a log as a DataFrame
 data_source    what `format("tidemill")` is; Spark makes one for each read or write
 options        what a reader may be told; pure
@@ -17,6 +18,8 @@ arrived_rows   ... the arrivals
 schema         columns as Spark has them
 chunks         batches large enough for Spark; pure
 java           the Java that Spark runs on, also where the machine has none
+class_archive  what Java keeps of Spark's classes, so that the next session starts faster
+archiving      ... made by a process of its own
 cache          files that are made once and kept
 """
 

