@@ -23,7 +23,7 @@ from tidemill.spark.session import java_options, session
 
 _ROOM_BYTES = 1 << 30
 _KEPT_MAX = 3  # archives, of different releases of Java and Spark
-_EXIT_S_MAX = 600
+_EXIT_S_MAX = 3600
 
 
 def main(folder: Path) -> None:
