@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.services.fixtures import database, mariadb  # noqa: F401
+from tests.services.fixtures import database, mariadb, prefix, seaweedfs  # noqa: F401
 
 # A queue syncs to a real disk, whose pauses say nothing about a test; hence no deadlines.
 settings.register_profile(

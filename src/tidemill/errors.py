@@ -19,6 +19,7 @@
     ├── SurroundingsError        whoever runs the machine: make room, grant access
     │   ├── Locked                   another process owns the folder
     │   ├── NotAQueue                the folder holds something else
+    │   ├── NotAnArchive             no bucket, or one that cannot be used, or another log's archive
     │   ├── UnknownFormat            written by a newer or foreign version
     │   ├── OldFormat                written by an older version: `tidemill upgrade`
     │   ├── QueueFull                `bytes_max` is reached
@@ -133,6 +134,10 @@ class Locked(SurroundingsError):
 
 class NotAQueue(SurroundingsError):
     """The folder is not empty and holds no queue."""
+
+
+class NotAnArchive(SurroundingsError):
+    """There is no bucket, or it cannot hold an archive, or it holds that of another log."""
 
 
 class UnknownFormat(SurroundingsError):

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from tests.services.mariadb import MariaDB
+from tests.services.seaweedfs import ENVIRONMENT, SeaweedFS
 from tests.services.server import skip_or_fail
 
 _numbers = count(1)
@@ -28,3 +29,20 @@ def database(mariadb: MariaDB) -> str:
     name = f"test_{next(_numbers)}"
     mariadb.execute(f"CREATE DATABASE {name}")
     return name
+
+
+@pytest.fixture(scope="session")
+def seaweedfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFS]:
+    """An object store that all tests of a worker share."""
+    if (reason := SeaweedFS.missing()) is not None:
+        skip_or_fail(reason)
+    with SeaweedFS(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture
+def prefix(seaweedfs: SeaweedFS, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A fresh place in the bucket of that server, with its credentials in the environment."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    return f"test/{next(_numbers)}"

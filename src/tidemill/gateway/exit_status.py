@@ -17,6 +17,7 @@ from tidemill.errors import (
     Locked,
     MissingExtra,
     NoAccess,
+    NotAnArchive,
     NotAQueue,
     OldFormat,
     OutcomeUnknown,
@@ -85,7 +86,7 @@ ALL = (
 # The first that fits counts, so that a special kind stands before its general one.
 _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((Declined,), DECLINED),
-    ((NotFound, NotAQueue), NOT_FOUND),
+    ((NotFound, NotAQueue, NotAnArchive), NOT_FOUND),
     ((CallerError,), INVALID_INPUT),
     ((Locked,), LOCKED),
     ((QueueFull, DiskFull), FULL),

@@ -232,9 +232,9 @@ class LogStore(Closing, ABC):
         least one row if there is one. Empty if `start` is at or above `next`.
 
         Raises `Trimmed` if `start` is below the first row (also if it was trimmed in the middle of
-        reading), `MissingRows` that names the numbers if some are not there, and `Corrupt` that
-        names the number and place of a frame that is damaged; rows in front of the damage are given
-        first, by an earlier call or this one.
+        reading), `MissingRows` that names the numbers if some are not there (or were released, and
+        are in the archive), and `Corrupt` that names the number and place of a frame that is
+        damaged; rows in front of the damage are given first, by an earlier call or this one.
         """
 
     @abstractmethod
@@ -304,6 +304,15 @@ class LogStore(Closing, ABC):
         Stops at the least consumer's pointer + 1 unless forced, and at `next` in any case; never
         goes back. Decided in one atomic step, so that a consumer made meanwhile is either respected
         or starts behind. What readers hold stays valid. Raises `Locked` like `claim`.
+        """
+
+    @abstractmethod
+    def release(self, before: int) -> None:
+        """Forget rows below `before`, which an archive holds from now on.
+
+        The log still has them: `first` stays, and consumers may stand there. Reading them here is
+        `MissingRows`, or gives them, as a store may give disk back later and by larger pieces. The
+        caller vouches for the archive. Raises `Locked` like `claim`.
         """
 
     @abstractmethod

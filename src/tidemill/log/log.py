@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,6 +21,10 @@ from tidemill.log.opening import open_store
 from tidemill.log.publisher import Publisher
 from tidemill.log.receiver import Receiver
 from tidemill.log.start import Start, row_at, start_seq
+from tidemill.log.tiered import open_archiver
+
+if TYPE_CHECKING:
+    from tidemill.log.archive.archiver import Archived, Archiver
 
 _READ_BYTES_MAX = 256 * 1024 * 1024
 
@@ -55,6 +60,7 @@ class Log(Closing):
         self._store = open_store(address, schema=schema, **options)
         self._home = Home("the log")
         self._attached: weakref.WeakSet[Publisher | Receiver] = weakref.WeakSet()
+        self._archiver: Archiver | None = None  # of the last pass, if that went well
 
     @property
     def schema(self) -> pa.Schema:
@@ -179,6 +185,40 @@ class Log(Closing):
         if first is None:
             raise InvalidInput(f"before is the number of a row, or a datetime; not {before!r}")
         return self._store.trim(first, force=force)
+
+    def archive(
+        self,
+        url: str | os.PathLike[str] | None = None,  # None: where the log was archived before
+        *,
+        before: int | datetime | None = None,  # None: all rows there are now
+        on_progress: Callable[[Archived], None] = lambda _: None,  # after each segment
+    ) -> Archived:
+        """Move rows to an archive, a folder or `s3://bucket/prefix`, as Parquet files.
+
+        Each file is read back and compared with the rows before the log gives up its own. The log
+        writes down where its archive is; whoever reads it does not notice where rows are. Another
+        archiver fences this one, which raises `tm.Fenced`; nothing is lost, whatever is raised.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.Log("memory:doc-log-archive") as log:
+        ...     receipt = log.publisher().send([b"a", b"b", b"c"])
+        ...     done = log.archive(tempfile.mkdtemp())
+        ...     done.rows, done.segments, log.read().rows(), log.ends()
+        (3, 1, [b'a', b'b', b'c'], Ends(first=1, next=4))
+        """
+        end = self._store.ends().next
+        if before is not None:
+            place = row_at(self._store, before, "before")
+            if place is None:
+                raise InvalidInput(f"before is the number of a row, or a datetime; not {before!r}")
+            end = min(end, place)
+        archiver, self._archiver = self._archiver, None
+        if archiver is None or not archiver.is_at(url):
+            archiver = open_archiver(self._store, url)
+        done = archiver.run(end, on_progress)
+        # After a failure the next pass begins with a new epoch, which lets it sweep what is left.
+        self._archiver = archiver
+        return done
 
     def close(self) -> None:
         """Close the publishers and receivers that were made here, and let go; twice does no harm.

@@ -238,6 +238,12 @@ class MemoryLog(LogStore):
             del shelf.frames[:gone], shelf.lasts[:gone]
             return shelf.first
 
+    def release(self, before: int) -> None:
+        shelf = self._open()
+        with shelf.changed:
+            gone = bisect_left(shelf.lasts, min(before, shelf.next))
+            del shelf.frames[:gone], shelf.lasts[:gone]
+
     def notes(self) -> dict[str, str]:
         shelf = self._open()
         with shelf.changed:

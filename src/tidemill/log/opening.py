@@ -17,6 +17,7 @@ import pyarrow as pa
 from tidemill.errors import InvalidInput
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
+from tidemill.log.tiered import TieredLog
 from tidemill.names import check_name
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
@@ -27,8 +28,8 @@ _shelves_mutex = threading.Lock()
 
 def open_store(
     address: str | os.PathLike[str], *, schema: pa.Schema | None, **options: Any
-) -> LogStore:
-    """The store of the log at an address; `options` are the store's own.
+) -> TieredLog:
+    """The store of the log at an address, with its archive; `options` are the store's own.
 
     >>> open_store("memory:doc-opening", schema=None).ends()
     Ends(first=1, next=1)
@@ -39,13 +40,13 @@ def open_store(
     found = _SCHEME.match(address) if isinstance(address, str) else None
     scheme = found[1].lower() if found else "file"
     if scheme == "memory":
-        return _open_shelf(str(address)[len("memory:") :], schema, options)
+        return TieredLog(_open_shelf(str(address)[len("memory:") :], schema, options))
     if scheme == "file":
         from tidemill.log.on_files.store import FileLog  # noqa: PLC0415 (only who needs it)
 
         path = address[len("file:") :] if found and isinstance(address, str) else address
         try:
-            return FileLog(path, schema=schema, **options)
+            return TieredLog(FileLog(path, schema=schema, **options))
         except TypeError as error:
             raise unknown_option(error, "in a folder") from error
     if scheme in ("mysql", "mariadb"):
@@ -53,7 +54,7 @@ def open_store(
         from tidemill.log.mysql.store import MySQLLog  # noqa: PLC0415
 
         try:
-            return MySQLLog(str(address), schema=schema, **options)
+            return TieredLog(MySQLLog(str(address), schema=schema, **options))
         except TypeError as error:
             raise unknown_option(error, "on a server") from error
     raise InvalidInput(f"a log cannot be kept at {scheme}: give a folder, memory: or mysql://")

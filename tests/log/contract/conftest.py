@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.files.fake_clock import FakeClock
-from tests.log.contract.implementations import IMPLEMENTATIONS, Bench, Implementation, OnMariaDB
+from tests.log.contract.implementations import (
+    IMPLEMENTATIONS,
+    AnyImplementation,
+    Bench,
+    Tiered,
+    started,
+)
 from tidemill.log.contract import LogStore
 
 
@@ -17,15 +22,15 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=IMPLEMENTATIONS, ids=str)
-def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Bench]:
-    implementation: Implementation | OnMariaDB = request.param
-    if isinstance(implementation, OnMariaDB):
-        with implementation.start(request, clock) as bench:
-            yield bench
-    else:
-        with implementation.start(tmp_path, clock) as bench:
-            yield bench
+def _parameter(implementation: AnyImplementation) -> object:
+    marks = [pytest.mark.slow] if isinstance(implementation, Tiered) else []
+    return pytest.param(implementation, marks=marks, id=str(implementation))
+
+
+@pytest.fixture(params=map(_parameter, IMPLEMENTATIONS))
+def bench(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[Bench]:
+    with started(request.param, request, clock) as bench:
+        yield bench
 
 
 @pytest.fixture

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import secrets
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pytest
 
 from tests.files.fake_clock import FakeClock
 from tests.services.mariadb import MariaDB
-from tidemill.batch import HEADER_BYTES
+from tidemill.batch import HEADER_BYTES, Layout, LogBatch
 from tidemill.clock import Clock
+from tidemill.errors import Corrupt
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.record import ENVELOPE_BYTES, split_place
 from tidemill.files.scan import Found, scan
+from tidemill.log.archive.archive import Archive
+from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.place import open_objects
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
 from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.on_files.store import FileLog
+from tidemill.log.tiered import TieredLog
 
 
 class Bench(ABC):
@@ -209,13 +216,106 @@ class OnMariaDB:
         bench.close()
 
 
-IMPLEMENTATIONS: list[Implementation | OnMariaDB] = [
+class Mover:
+    """Archives all rows that a log has, for all of its users."""
+
+    def __init__(self) -> None:
+        # Its name is new each time; what it does to disks is not what is tried out here.
+        self._archive = Archive(open_objects(f"memory:{secrets.token_hex(8)}"))
+        self._lock = threading.Lock()
+        self._archiver: Archiver | None = None
+        self._log: LogStore | None = None  # through which it reads
+
+    def move(self, log: LogStore) -> int:
+        """Archive; returns the number behind the last row that is archived."""
+        with self._lock:
+            try:
+                # Segments as small as the appends of the suite, so that it loses what it means to.
+                sizes = Sizes(segment_rows=3, group_rows=2, manifest_segments=2)
+                if self._archiver is None or self._log is not log:
+                    self._archiver, self._log = Archiver(log, self._archive, sizes), log
+                self._archiver.run(log.ends().next)
+            except Corrupt:
+                pass  # What was lost or damaged before is for the test to find.
+            return self._archive.known.next
+
+
+class EagerLog(TieredLog):
+    """Has all rows archived before it gives any, so that the store itself gives none."""
+
+    def __init__(self, hot: LogStore, mover: Mover) -> None:
+        super().__init__(hot)
+        self._mover = mover
+
+    def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
+        self._released = self._mover.move(self.hot)
+        return super().read(start, rows_max=rows_max, bytes_max=bytes_max)
+
+    def seq_at(self, time_us: int) -> int:
+        self._mover.move(self.hot)
+        return super().seq_at(time_us)
+
+    def layout(self, start: int, end: int) -> Layout:
+        self._mover.move(self.hot)
+        return super().layout(start, end)
+
+
+@dataclass(frozen=True)
+class Tiered:
+    """A log with an archive, over another implementation."""
+
+    name: str
+    hot: Implementation | OnMariaDB
+
+    def __str__(self) -> str:
+        return self.name
+
+    @contextmanager
+    def start(self, request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench]:
+        with started(self.hot, request, clock) as bench:
+            yield TieredBench(bench)
+
+
+class TieredBench(Bench):
+    def __init__(self, hot: Bench) -> None:
+        self._hot = hot
+        self._mover = Mover()
+
+    def open(self, schema: pa.Schema | None = None) -> LogStore:
+        return EagerLog(self._hot.open(schema), self._mover)
+
+    def lose(self, seq: int) -> None:
+        self._hot.lose(seq)
+
+    def damage(self, seq: int) -> None:
+        self._hot.damage(seq)
+
+
+def started(
+    implementation: AnyImplementation, request: pytest.FixtureRequest, clock: Clock
+) -> AbstractContextManager[Bench]:
+    """A fresh bench."""
+    if isinstance(implementation, Implementation):
+        return implementation.start(request.getfixturevalue("tmp_path"), clock)
+    return implementation.start(request, clock)
+
+
+AnyImplementation: TypeAlias = Implementation | OnMariaDB | Tiered
+
+FILES = Implementation("files", files(segment_bytes=1_048_576))
+SMALL_FILES = Implementation("files-small-segments", files(segment_bytes=16_384, sync="none"))
+SHARDS = OnMariaDB("mysql-4-shards", parallelism=4)
+
+IMPLEMENTATIONS: list[AnyImplementation] = [
     Implementation("memory", memory(lanes=1)),
     Implementation("memory-4-lanes", memory(lanes=4)),
-    Implementation("files", files(segment_bytes=1_048_576)),
-    Implementation("files-small-segments", files(segment_bytes=16_384, sync="none")),
+    FILES,
+    SMALL_FILES,
     OnMariaDB("mysql", parallelism=1),
-    OnMariaDB("mysql-4-shards", parallelism=4),
+    SHARDS,
+    Tiered("memory-archived", Implementation("memory", memory(lanes=4))),
+    Tiered("files-archived", SMALL_FILES),
+    Tiered("mysql-archived", SHARDS),
 ]
 
-__all__ = ["IMPLEMENTATIONS", "Bench", "FakeClock", "Implementation", "OnMariaDB"]
+__all__ = ["IMPLEMENTATIONS", "AnyImplementation", "Bench", "FakeClock", "started"]

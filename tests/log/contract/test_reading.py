@@ -166,4 +166,9 @@ def test_the_layout_of_a_range_is_the_frames_that_hold_its_rows(
 def test_the_layout_leaves_out_what_is_trimmed(store: LogStore) -> None:
     fill(store)
     store.trim(8)
-    assert store.layout(1, 100).firsts.tolist() == list(range(7, 31, 3))
+    layout = store.layout(1, 100)
+    ends = layout.firsts + layout.rows
+    assert layout.firsts[0] in (7, 8)  # What was moved elsewhere since has other bounds.
+    assert layout.firsts[1:].tolist() == ends[:-1].tolist()
+    assert ends[0] > 8
+    assert ends[-1] == 31

@@ -22,7 +22,6 @@ import pyarrow as pa
 from tidemill.batch import SchemaVersions
 from tidemill.closing import Closing
 from tidemill.errors import Closed, InvalidInput, Locked, NotAQueue, SchemaMismatch
-from tidemill.log.contract import LogStore
 from tidemill.log.mysql.address import Address
 from tidemill.log.mysql.badges import end_holders, new_badge
 from tidemill.log.mysql.connection import Busy, Connection, Lost
@@ -31,6 +30,7 @@ from tidemill.log.mysql.rounds import Elsewhere, RowsGone, SameServer, Way, sche
 from tidemill.log.mysql.statements import LOCK, OUTBOX_COLUMNS, OutboxStatements
 from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.opening import open_store
+from tidemill.log.tiered import TieredLog
 
 POLL_S_MIN = 0.01
 POLL_S_MAX = 0.5
@@ -166,15 +166,15 @@ def _way(address: Address, statements: OutboxStatements, log: str, options: dict
                 f"the log {store.place} has the columns {store.versions.newest.names}, which "
                 f"cannot hold those of the outbox, {schema.names}: {cause}"
             ) from cause
-        if isinstance(store, MySQLLog) and store.is_on_server_of(address):
-            return SameServer(store, statements)
+        if isinstance(store.hot, MySQLLog) and store.hot.is_on_server_of(address):
+            return SameServer(store.hot, statements)
         return Elsewhere(store, address, statements)
     except BaseException:
         store.close()
         raise
 
 
-def _opened(log: str, schema: pa.Schema, options: dict[str, Any]) -> LogStore:
+def _opened(log: str, schema: pa.Schema, options: dict[str, Any]) -> TieredLog:
     """The log as it is; one that is not there is made with the columns of the outbox."""
     if str(log).startswith("memory:"):
         raise InvalidInput(

@@ -218,6 +218,9 @@ class MySQLLog(LogStore):
         self.run(lambda connection: trimming.swept(connection, self.statements, first))
         return first
 
+    def release(self, before: int) -> None:
+        self.run(lambda connection: trimming.swept(connection, self.statements, before))
+
     def notes(self) -> dict[str, str]:
         rows = self.run(lambda connection: connection.query(self.statements.notes))
         return {name.decode(): value.decode() for name, value in rows}

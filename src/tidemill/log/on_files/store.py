@@ -14,7 +14,7 @@ from tidemill.batch import Layout, LogBatch, SchemaVersions
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt, InvalidInput, NotAQueue, ReadOnly
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.folder import CorruptionMode, FolderOptions
+from tidemill.files.folder import CorruptionMode, Folder, FolderOptions
 from tidemill.files.follower import Follower
 from tidemill.files.layout import layout_of
 from tidemill.files.log_operation import TrimRows, WriteNote
@@ -172,20 +172,19 @@ class FileLog(LogStore):
             self._place.owned(self._clock, self._owning()) as folder,
             self._consumers.settled() as least,
         ):
-            state = folder.state
             if least is not None and not force:
                 before = min(before, least + 1)
-            first = max(state.log.first, min(before, state.next_seq))
-            active = folder.journal.active.number
-            gone = [
-                number
-                for number in sorted(folder.journal.segments)
-                if number != active and folder.index.last_seq(number) < first
-            ]
-            if first > state.log.first or gone:
-                folder.commit(TrimRows(first, gone))
-                folder.journal.remove(gone)
+            first = max(folder.state.log.first, min(before, folder.state.next_seq))
+            _give_up(folder, first, before=first)
             return first
+
+    def release(self, before: int) -> None:
+        self._check_writable()
+        with (
+            storage_errors("releasing rows of", self._path),
+            self._place.owned(self._clock, self._owning()) as folder,
+        ):
+            _give_up(folder, folder.state.log.first, before=before)
 
     def notes(self) -> dict[str, str]:
         view = self._look()
@@ -256,3 +255,16 @@ class FileLog(LogStore):
         self._check()
         if self._is_read_only:
             raise ReadOnly(f"the log {self.place} was opened with read_only=True")
+
+
+def _give_up(folder: Folder, first: int, *, before: int) -> None:
+    """Let the log begin at `first`, and remove the segments that hold rows below `before` alone."""
+    active = folder.journal.active.number
+    gone = [
+        number
+        for number in sorted(folder.journal.segments)
+        if number != active and folder.index.last_seq(number) < before
+    ]
+    if first > folder.state.log.first or gone:
+        folder.commit(TrimRows(first, gone))
+        folder.journal.remove(gone)

@@ -1,0 +1,14 @@
+"""The archive of a log: its older rows as Parquet files, in a folder or a bucket.
+
+objects     the port: objects by name, written whole, replaced on condition
+memory      the reference: objects in this process
+folder      objects in a folder
+s3          objects in a bucket
+place       from an address to objects
+manifest    which rows lie in which segment; pure
+parquet     rows as a Parquet file, and back; pure
+archive     an archive, opened: reading, and changing the manifest
+dropping    giving up archived rows
+archiver    moves rows from a log to its archive
+notes       what a log writes down about its archive
+"""

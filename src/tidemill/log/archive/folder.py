@@ -1,0 +1,176 @@
+"""Objects in a folder: a file each, which appears under its name when it is whole and on disk.
+
+    manifest.json                     replaced under the lock, by renaming
+    manifest.json.<random>.swap.part  what is being written
+    segments/…                        linked to their names, which must be new
+    .lock                             held while an object is replaced
+
+A crash leaves at most a file that ends in `.part`. Replacing an object removes what an earlier
+replacement left; the others have the name of the object that they were to be, and are swept with
+its like.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
+
+from tidemill.errors import Locked
+from tidemill.files.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.lock import FileLock
+from tidemill.files.storage import storage_errors
+from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
+
+PART = ".part"
+SWAP_PART = ".swap.part"
+_LOCK_NAME = ".lock"
+_LOCK_S_MAX = 30.0  # it is only ever held for moments
+_PAUSE_S = 0.001
+
+
+class FolderObjects(ObjectStore):
+    """One folder, which is made when something is put into it.
+
+    >>> import tempfile
+    >>> objects = FolderObjects(tempfile.mkdtemp())
+    >>> tag = objects.put_new("segments/1", pa.py_buffer(b"rows"))
+    >>> objects.get("segments/1").data.to_pybytes(), list(objects.names("segments"))
+    (b'rows', ['segments/1'])
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
+        self._path = Path(os.path.abspath(path))
+        self._fs = LocalFileSystem() if fs is None else fs
+        self.place = str(path)
+        self.url = str(self._path)
+
+    def get(self, name: str) -> Stored:
+        data = self._read(name, 0, None)
+        return Stored(data, xxh3_128_hexdigest(data))
+
+    def get_range(self, name: str, start: int, end: int) -> pa.Buffer:
+        return self._read(name, start, end)
+
+    def put_new(self, name: str, data: pa.Buffer) -> str:
+        path = self._path / name
+        with storage_errors("archiving to", path):
+            part = self._write_part(name, data, PART)
+            try:
+                self._fs.link(part, path)
+            except FileExistsError as error:
+                raise Present(name) from error
+            finally:
+                self._fs.unlink(part)
+            self._fs.sync_folder(path.parent)
+        return xxh3_128_hexdigest(data)
+
+    def replace(self, name: str, data: pa.Buffer, tag: str) -> str:
+        path = self._path / name
+        with storage_errors("archiving to", path), self._locked():
+            try:
+                found = self.get(name)
+            except Absent as error:
+                raise Changed(name) from error
+            if found.tag != tag:
+                raise Changed(name)
+            self._sweep_parts(name)
+            self._fs.rename(self._write_part(name, data, SWAP_PART), path)
+            self._fs.sync_folder(path.parent)
+        return xxh3_128_hexdigest(data)
+
+    def names(self, folder: str, *, after: str = "") -> Iterator[str]:
+        with storage_errors("listing", self._path / folder):
+            try:
+                found = self._fs.list_folder(self._path / folder)
+            except FileNotFoundError:
+                found = []
+        yield from (name for one in sorted(found) if (name := f"{folder}/{one}") > after)
+
+    def delete(self, names: Sequence[str]) -> None:
+        with storage_errors("removing archived rows from", self._path):
+            for name in names:
+                try:
+                    self._fs.unlink(self._path / name)
+                except FileNotFoundError:
+                    pass
+
+    def _read(self, name: str, start: int, end: int | None) -> pa.Buffer:
+        path = self._path / name
+        try:
+            file = self._fs.open(path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise Absent(name) from error
+        except OSError:
+            with storage_errors("reading", path):
+                raise
+        try:
+            with storage_errors("reading", path):
+                size = file.size()
+                end = size if end is None else min(end, size)
+                return file.pread_buffer(max(0, end - start), start)
+        finally:
+            file.close()
+
+    def _write_part(self, name: str, data: pa.Buffer, ending: str) -> Path:
+        """The data in a file that lasts, under a name that nobody looks for."""
+        path = self._path / f"{name}.{secrets.token_hex(4)}{ending}"
+        self._make_folders(path.parent)
+        file = self._fs.open(path, create=True)
+        try:
+            file.pwrite([data], 0)
+            file.sync()
+        except BaseException:
+            self._fs.unlink(path)
+            raise
+        finally:
+            file.close()
+        return path
+
+    def _sweep_parts(self, name: str) -> None:
+        """Remove what crashed replacements left. Called under the lock, so that none is at it."""
+        path = self._path / name
+        for one in self._fs.list_folder(path.parent):
+            if one.startswith(f"{path.name}.") and one.endswith(SWAP_PART):
+                self._fs.unlink(path.parent / one)
+
+    def _make_folders(self, path: Path) -> None:
+        missing = []
+        while True:
+            try:
+                self._fs.list_folder(path)
+                break
+            except FileNotFoundError:
+                missing.append(path)
+                path = path.parent
+        for folder in reversed(missing):
+            try:
+                self._fs.make_folder(folder)
+            except FileExistsError:
+                pass  # Another was faster.
+            self._fs.sync_folder(folder.parent)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the folder. One cannot wait for it with an end, so one asks again."""
+        path = self._path / _LOCK_NAME
+        self._make_folders(self._path)
+        try:
+            self._fs.open(path, create=True).close()
+        except FileExistsError:
+            pass
+        deadline = time.monotonic() + _LOCK_S_MAX
+        while (lock := FileLock.try_acquire(self._fs, path)) is None:
+            if time.monotonic() > deadline:
+                raise Locked(f"{path} has been locked for {_LOCK_S_MAX:.0f} s; end who holds it")
+            time.sleep(_PAUSE_S)
+        try:
+            yield
+        finally:
+            lock.release()

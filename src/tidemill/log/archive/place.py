@@ -1,0 +1,37 @@
+"""From the address of an archive to its objects: a folder, a bucket, or `memory:` for tests."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from tidemill.errors import InvalidInput
+from tidemill.log.archive.folder import FolderObjects
+from tidemill.log.archive.memory import MemoryObjects
+from tidemill.log.archive.objects import ObjectStore
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
+
+
+def open_objects(url: str | os.PathLike[str]) -> ObjectStore:
+    """The objects at an address; nothing is made or asked for yet.
+
+    >>> open_objects("ftp://host/orders")
+    Traceback (most recent call last):
+    tidemill.errors.InvalidInput: an archive cannot be kept at ftp: give a folder or s3://
+    """
+    found = _SCHEME.match(url) if isinstance(url, str) else None
+    scheme = found[1].lower() if found else "file"
+    if scheme == "file":
+        path = url[len("file:") :] if found and isinstance(url, str) else url
+        if not os.fspath(path):
+            raise InvalidInput("an archive needs a folder, or s3://bucket/prefix")
+        return FolderObjects(path)
+    if scheme == "memory":
+        return MemoryObjects.of(str(url)[len("memory:") :])
+    if scheme == "s3":
+        # Its driver is an extra, which most programs do without.
+        from tidemill.log.archive.s3 import S3Objects  # noqa: PLC0415
+
+        return S3Objects(str(url))
+    raise InvalidInput(f"an archive cannot be kept at {scheme}: give a folder or s3://")

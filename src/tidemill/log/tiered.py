@@ -1,0 +1,178 @@
+"""A log whose older rows are in an archive: one row of numbers, wherever the rows are.
+
+                     archive                 │         store
+    1 … first − 1    first … released − 1    │  released … next − 1
+                              both may hold some: then the store gives them
+
+The store stays what decides: ends, consumers, epochs, notes and what is trimmed are its own. Its
+rows are asked for first. Those that it released are found in the archive that its note names; it
+is opened when it is first needed, so that a log without one costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidemill.batch import Layout, LogBatch, SchemaVersions, project
+from tidemill.errors import InvalidInput, MissingRows, SurroundingsError
+from tidemill.limits import INT64_MAX
+from tidemill.log.archive.notes import ARCHIVE_NOTE
+from tidemill.log.contract import ConsumerClaim, ConsumerState, Ends, LogStore, LogWriter
+from tidemill.log.refusals import trimmed
+
+if TYPE_CHECKING:
+    from tidemill.log.archive.archive import Archive
+    from tidemill.log.archive.archiver import Archiver
+
+logger = logging.getLogger(__name__)
+
+
+class TieredLog(LogStore):
+    """One user of a log, with its archive if it has one. Owns `hot`, and closes it."""
+
+    def __init__(self, hot: LogStore) -> None:
+        self.hot = hot
+        self.capabilities = hot.capabilities
+        self.place = hot.place
+        self._mutex = threading.Lock()
+        self._archive: Archive | None = None
+        self._released = 0  # rows below are known to be in the archive alone
+
+    @property
+    def versions(self) -> SchemaVersions:
+        versions = self.hot.versions
+        if self._archive is not None and len(self._archive.known.versions) > len(versions):
+            return self._archive.known.versions
+        return versions
+
+    def ends(self) -> Ends:
+        return self.hot.ends()
+
+    def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
+        if start >= self._released:
+            try:
+                return self._in_newest(self.hot.read(start, rows_max=rows_max, bytes_max=bytes_max))
+            except MissingRows as loss:
+                if not self._find(start, loss):
+                    raise
+        ends = self.hot.ends()
+        if start < ends.first:
+            raise trimmed(start, ends.first)
+        archive = self.archive()
+        assert archive is not None
+        return archive.read(start, rows_max=rows_max, bytes_max=bytes_max, versions=self.versions)
+
+    def seq_at(self, time_us: int) -> int:
+        archive = self.archive()
+        found = None if archive is None else archive.seq_at(time_us)
+        if found is None:
+            return self.hot.seq_at(time_us)
+        return max(found, self.hot.ends().first)
+
+    def layout(self, start: int, end: int) -> Layout:
+        hot = self.hot.layout(start, end)
+        archive = self.archive()
+        if archive is None or start >= end:
+            return hot
+        start = max(start, self.hot.ends().first)
+        begin = int(hot.firsts[0]) if len(hot.firsts) else INT64_MAX
+        if begin <= start:
+            return hot
+        archive.look()
+        return Layout.joined([archive.layout(start, end, cut=begin), hot])
+
+    def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
+        return self.hot.watch(wakeup)
+
+    def claim(self) -> LogWriter:
+        return self.hot.claim()
+
+    def consumers(self) -> dict[str, ConsumerState]:
+        return self.hot.consumers()
+
+    def claim_consumer(self, name: str, *, start: int) -> ConsumerClaim:
+        return self.hot.claim_consumer(name, start=start)
+
+    def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
+        self.hot.move_pointer(claim, pointer)
+
+    def check_claim(self, claim: ConsumerClaim) -> None:
+        self.hot.check_claim(claim)
+
+    def remove_consumer(self, name: str) -> None:
+        self.hot.remove_consumer(name)
+
+    def trim(self, before: int, *, force: bool = False) -> int:
+        first = self.hot.trim(before, force=force)
+        try:
+            archive = self.archive()
+            if archive is not None:
+                from tidemill.log.archive.dropping import drop_below  # noqa: PLC0415
+
+                drop_below(archive, first)
+        except SurroundingsError as error:
+            # They are given up all the same; the next archiver removes them.
+            logger.warning("rows below %d are still in the archive: %s", first, error)
+        return first
+
+    def release(self, before: int) -> None:
+        self.hot.release(before)
+
+    def notes(self) -> dict[str, str]:
+        return self.hot.notes()
+
+    def set_note(self, name: str, value: str, *, expected: str | None) -> bool:
+        return self.hot.set_note(name, value, expected=expected)
+
+    def close(self) -> None:
+        self.hot.close()
+
+    def archive(self) -> Archive | None:
+        """The archive, opened; None if the log has none."""
+        with self._mutex:
+            if self._archive is None and (url := self.hot.notes().get(ARCHIVE_NOTE)) is not None:
+                # Reading Parquet takes modules that a log without an archive does without.
+                from tidemill.log.archive.archive import Archive  # noqa: PLC0415
+                from tidemill.log.archive.place import open_objects  # noqa: PLC0415
+
+                self._archive = Archive(open_objects(url))
+            return self._archive
+
+    def _find(self, seq: int, loss: MissingRows) -> bool:
+        """Whether a row that the store lacks is in the archive."""
+        archive = self.archive()
+        if archive is None:
+            return False
+        if not archive.holds(seq):
+            archive.look()
+            if not archive.holds(seq):
+                return False
+        self._released = max(self._released, min(loss.last + 1, archive.known.next))
+        return True
+
+    def _in_newest(self, batches: list[LogBatch]) -> list[LogBatch]:
+        """Rows as the archive's would be: in the newest version that is known of either."""
+        newest = self.versions.newest
+        if not batches or batches[0].schema is newest or batches[-1].schema.equals(newest):
+            return batches
+        return [
+            LogBatch(project(batch.payload, newest), batch.first_seq, batch.times)
+            for batch in batches
+        ]
+
+
+def open_archiver(log: TieredLog, url: str | os.PathLike[str] | None) -> Archiver:
+    """The right to archive a log to `url`, or to where it was archived before."""
+    from tidemill.log.archive.archive import Archive  # noqa: PLC0415 (as above)
+    from tidemill.log.archive.archiver import Archiver  # noqa: PLC0415
+    from tidemill.log.archive.place import open_objects  # noqa: PLC0415
+
+    if url is None:
+        url = log.notes().get(ARCHIVE_NOTE)
+        if url is None:
+            raise InvalidInput(f"{log.place} has no archive yet: say where it is to be")
+    return Archiver(log.hot, Archive(open_objects(url)))

@@ -1,0 +1,196 @@
+"""What an archive asks of the place that it lives in, of a folder and of a real S3 server."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.services.seaweedfs import ACCESS_KEY, BUCKET, SeaweedFS
+from tidemill.errors import InvalidInput, NoAccess, NotAnArchive, Unavailable
+from tidemill.log.archive.folder import FolderObjects
+from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present
+from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.s3 import S3Address, S3Objects
+
+Opens = Callable[[], ObjectStore]
+
+
+@pytest.fixture(params=["memory", "folder", pytest.param("s3", marks=pytest.mark.slow)])
+def opens(request: pytest.FixtureRequest, tmp_path: Path) -> Opens:
+    """Opens the same objects each time."""
+    if request.param == "memory":
+        name = f"test-{secrets.token_hex(8)}"
+        return lambda: open_objects(f"memory:{name}")
+    if request.param == "folder":
+        return lambda: FolderObjects(tmp_path / "some" / "archive")
+    server: SeaweedFS = request.getfixturevalue("seaweedfs")
+    url = server.url(request.getfixturevalue("prefix"))
+    return lambda: open_objects(url)
+
+
+def buffer(text: str) -> pa.Buffer:
+    return pa.py_buffer(text.encode())
+
+
+def content(objects: ObjectStore, name: str) -> str:
+    return objects.get(name).data.to_pybytes().decode()
+
+
+def test_an_object_is_put_once(opens: Opens) -> None:
+    objects = opens()
+    tag = objects.put_new("segments/1", buffer("rows"))
+    with pytest.raises(Present):
+        objects.put_new("segments/1", buffer("others"))
+    found = opens().get("segments/1")
+    assert (found.data.to_pybytes(), found.tag) == (b"rows", tag)
+
+
+def test_an_object_is_replaced_by_who_knows_it(opens: Opens) -> None:
+    one, other = opens(), opens()
+    first = one.put_new("manifest.json", buffer("1"))
+    second = one.replace("manifest.json", buffer("2"), first)
+    with pytest.raises(Changed):
+        other.replace("manifest.json", buffer("other"), first)
+    assert content(other, "manifest.json") == "2"
+    assert other.get("manifest.json").tag == second
+    other.replace("manifest.json", buffer("3"), second)
+    assert content(one, "manifest.json") == "3"
+
+
+def test_what_is_not_there_cannot_be_replaced_or_read(opens: Opens) -> None:
+    objects = opens()
+    with pytest.raises(Changed):
+        objects.replace("manifest.json", buffer("1"), '"00000000000000000000000000000000"')
+    with pytest.raises(Absent):
+        objects.get("manifest.json")
+    with pytest.raises(Absent):
+        objects.get_range("segments/1", 0, 4)
+    assert list(objects.names("segments")) == []
+    objects.delete(["segments/1"])
+
+
+def test_of_many_that_replace_at_once_one_wins_each_time(opens: Opens) -> None:
+    opens().put_new("manifest.json", buffer(""))
+    lost = []
+
+    def add(name: str) -> None:
+        objects = opens()
+        for number in range(10):
+            while True:
+                data, tag = objects.get("manifest.json")
+                text = data.to_pybytes().decode() + f"{name}{number} "
+                time.sleep(0.0002)  # Lets the others run, for a dictionary is fast.
+                try:
+                    objects.replace("manifest.json", buffer(text), tag)
+                    break
+                except Changed:
+                    lost.append(name)
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = content(opens(), "manifest.json").split()
+    assert sorted(found) == [f"{name}{number}" for name in "abcd" for number in range(10)]
+    assert lost, "they never raced"
+
+
+def test_a_part_of_an_object_is_read(opens: Opens) -> None:
+    objects = opens()
+    objects.put_new("segments/1", buffer("0123456789"))
+    assert objects.get_range("segments/1", 2, 5).to_pybytes() == b"234"
+    assert objects.get_range("segments/1", 8, 10).to_pybytes() == b"89"
+
+
+def test_names_are_listed_in_order_from_one_on(opens: Opens) -> None:
+    objects = opens()
+    for name in ("segments/3", "segments/1", "pages/2", "segments/2"):
+        objects.put_new(name, buffer(name))
+    assert list(objects.names("segments")) == ["segments/1", "segments/2", "segments/3"]
+    assert list(objects.names("segments", after="segments/1")) == ["segments/2", "segments/3"]
+    objects.delete(["segments/2", "segments/9", "segments/1"])
+    assert list(objects.names("segments")) == ["segments/3"]
+    with pytest.raises(Absent):
+        objects.get("segments/1")
+
+
+def test_a_folder_forgets_what_a_crash_left_of_a_replacement(tmp_path: Path) -> None:
+    objects = FolderObjects(tmp_path)
+    tag = objects.put_new("manifest.json", buffer("1"))
+    (tmp_path / "manifest.json.abc.swap.part").write_bytes(b"half")
+    objects.replace("manifest.json", buffer("2"), tag)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "manifest.json"]
+
+
+@pytest.mark.slow
+def test_wrong_credentials_are_said_without_them(
+    seaweedfs: SeaweedFS, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-wrong-key")
+    objects = open_objects(seaweedfs.url(prefix))
+    for call in (
+        lambda: objects.get("manifest.json"),
+        lambda: objects.put_new("manifest.json", buffer("1")),
+        lambda: list(objects.names("segments")),
+    ):
+        with pytest.raises(NoAccess) as caught:
+            call()
+        said = str(caught.value) + repr(caught.value.__cause__)
+        assert f"s3://{BUCKET}/{prefix}" in said
+        assert "AWS_SECRET_ACCESS_KEY" in said
+        assert "a-wrong-key" not in said
+        assert ACCESS_KEY not in said
+
+
+@pytest.mark.slow
+def test_a_missing_bucket_is_said(seaweedfs: SeaweedFS, prefix: str) -> None:
+    with pytest.raises(NotAnArchive, match="there is no bucket 'nobody-made-it'"):
+        open_objects(seaweedfs.url(prefix, bucket="nobody-made-it")).get("manifest.json")
+
+
+def test_a_server_that_is_away_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    objects = S3Objects("s3://bucket/orders?endpoint=http://127.0.0.1:1&timeout_s=1&retry_s=0.2")
+    with pytest.raises(Unavailable, match=r"did not answer while reading manifest\.json"):
+        objects.get("manifest.json")
+
+
+def test_credentials_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+    with pytest.raises(NoAccess, match="set AWS_ACCESS_KEY_ID"):
+        S3Objects("s3://bucket/orders?endpoint=http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://key:secret@bucket/orders", "holds no credentials"),
+        ("s3://bucket/orders?endpoint=http://key:secret@host", "holds no credentials"),
+        ("s3://bucket", "no URL of an archive"),
+        ("s3:///orders", "no URL of an archive"),
+        ("s3://bucket/orders?password=secret", "unknown option 'password'"),
+        ("s3://bucket/orders?endpoint=host", "starts with http"),
+        ("s3://bucket/orders?timeout_s=soon", "number of seconds"),
+        ("ftp://host/orders", "cannot be kept at ftp"),
+        ("", "needs a folder"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_its_secrets(url: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=says) as caught:
+        open_objects(url)
+    assert "secret" not in str(caught.value).replace("AWS_SECRET", "")
+
+
+def test_a_url_says_all_that_it_takes_to_open_it_again() -> None:
+    url = "s3://b/some/place?endpoint=https://s3.example.com&region=eu&timeout_s=2.5"
+    address = S3Address.parse(url)
+    assert S3Address.parse(address.url) == address
+    assert address.place == "s3://b/some/place at https://s3.example.com"
