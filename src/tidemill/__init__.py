@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from tidemill.files.priority_queue import PriorityQueue, Stats
     from tidemill.files.read import Read
     from tidemill.files.receipt import Receipt
+    from tidemill.log.archive.archived import Archived
     from tidemill.log.contract import Ends
     from tidemill.log.log import Log
     from tidemill.log.mysql.outbox import Outbox
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022 (in plain order)
+    "Archived",
     "Batch",
     "BucketMismatch",
     "Bug",
@@ -144,6 +146,7 @@ _HOMES = {
     "tidemill.files.priority_queue": ("PriorityQueue", "Stats"),
     "tidemill.files.read": ("Read",),
     "tidemill.files.receipt": ("Receipt",),
+    "tidemill.log.archive.archived": ("Archived",),
     "tidemill.log.contract": ("Ends",),
     "tidemill.log.log": ("Log",),
     "tidemill.log.mysql.outbox": ("Outbox",),

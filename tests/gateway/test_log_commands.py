@@ -227,3 +227,42 @@ def test_consumers_of_a_queue_show_beside_its_owner(shell: Shell) -> None:
         assert shell.run("tidemill lag jobs/ --max 1").status == 16
         shell.good("tidemill consumers jobs/ --remove copy --yes")
         assert queue.consumers() == {}
+
+
+def test_archive_moves_rows_and_nobody_notices(orders: Shell) -> None:
+    done = orders.good("tidemill archive orders/ cold/ --json").json()
+    assert (done["rows"], done["segments"]) == (10, 1)
+    assert orders.good("tidemill archive orders/ cold/").out == (
+        "archived 0 rows in 0 segments, 0 bytes\n"
+    )
+    rows = orders.good("tidemill receive orders/ billing --json").lines()
+    assert [row["seq"] for row in rows] == list(range(1, 11))
+    assert orders.good("tidemill doctor orders/ --json").json()["healthy"]
+    orders.refused("tidemill archive orders/ elsewhere/", 3, "invalid-input")
+    assert orders.run("tidemill archive orders/ cold/ --every soon").status == 2
+
+
+def test_archive_keeps_young_rows_hot(orders: Shell) -> None:
+    assert orders.good("tidemill archive orders/ cold/ --keep 1h --json").json()["rows"] == 0
+    assert orders.good("tidemill archive orders/ cold/ --keep 0s --json").json()["rows"] == 10
+
+
+def test_archive_goes_on_until_it_is_stopped(orders: Shell) -> None:
+    running = subprocess.Popen(
+        ["tidemill", "archive", "orders/", "cold/", "--every", "0.05s", "--json"],
+        cwd=orders.folder,
+        env=orders.environment,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        manifest = orders.folder / "cold" / "manifest.json"
+        with tm.Log(orders.folder / "orders", read_only=True) as log:
+            while not manifest.exists() or b'"next":11' not in manifest.read_bytes():
+                assert running.poll() is None
+            assert len(log.read(1)) == 10
+        running.send_signal(signal.SIGTERM)
+        out, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert b'"rows": 10' in out
+    assert running.returncode == 143

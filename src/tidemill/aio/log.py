@@ -24,6 +24,7 @@ from tidemill.limits import (
     RECEIVED_ROWS_MAX,
 )
 from tidemill.log import log as plain
+from tidemill.log.archive.archived import Archived
 from tidemill.log.contract import Ends
 from tidemill.log.start import Start
 
@@ -135,6 +136,15 @@ class Log(AsyncClosing):
     async def trim(self, before: int | datetime, *, force: bool = False) -> int:
         """Give up rows below a number, or from before a time; returns the first that is left."""
         return await self._run(self._opened().trim, before, force=force)
+
+    async def archive(
+        self,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        before: int | datetime | None = None,
+    ) -> Archived:
+        """Move rows to an archive, a folder or `s3://bucket/prefix`, as Parquet files."""
+        return await self._run(self._opened().archive, url, before=before)
 
     async def close(self) -> None:
         """Close the publishers and receivers that were made here, and let go."""

@@ -17,6 +17,7 @@ from tidemill.files.storage import typed
 from tidemill.gateway.arguments import fill_positionals
 from tidemill.gateway.command import Parser, make_parser, wants_json
 from tidemill.gateway.commands import (
+    archive,
     bench,
     clear,
     completion,
@@ -61,6 +62,7 @@ COMMANDS = (
     consumers.COMMAND,
     consumers.LAG_COMMAND,
     trim.COMMAND,
+    archive.COMMAND,
     journal.COMMAND,
     doctor.COMMAND,
     quarantine.COMMAND,

@@ -16,4 +16,6 @@ numbering     numbers of appends that are under way; pure
 frames        rows as frames, and back
 refusals      errors that every store raises in the same words
 memory        the reference: a log in this process
+tiered        a log whose older rows are in an archive
+archive       the archive: Parquet segments and a manifest
 """

@@ -15,6 +15,7 @@ from tidemill.batch import LogBatch
 from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
 from tidemill.limits import PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
+from tidemill.log.archive.archived import Archived
 from tidemill.log.contract import Ends
 from tidemill.log.home import Home
 from tidemill.log.opening import open_store
@@ -24,7 +25,7 @@ from tidemill.log.start import Start, row_at, start_seq
 from tidemill.log.tiered import open_archiver
 
 if TYPE_CHECKING:
-    from tidemill.log.archive.archiver import Archived, Archiver
+    from tidemill.log.archive.archiver import Archiver
 
 _READ_BYTES_MAX = 256 * 1024 * 1024
 

@@ -22,7 +22,8 @@ from tidemill.errors import (
     Unavailable,
 )
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archived, Archiver, Sizes
+from tidemill.log.archive.archived import Archived
+from tidemill.log.archive.archiver import Archiver, Sizes
 from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.notes import ARCHIVE_NOTE

@@ -348,8 +348,11 @@ class Examination:
                 )
 
     def _look_for_gaps(self, state: State, segments: dict[int, Segment]) -> None:
-        """The rows of a log follow each other without a gap, from the first to the last."""
+        """The rows of a log follow each other without a gap, from the first to the last. If it has
+        an archive, the oldest may be there alone.
+        """
         expected = state.log.first
+        is_archived = "archive" in state.log.notes
         gaps: list[str] = []
         missing = 0
         for number in sorted(segments):
@@ -357,11 +360,12 @@ class Examination:
             for low, high in zip(
                 entries["seq_min"].tolist(), entries["seq_max"].tolist(), strict=True
             ):
-                if low > expected:
+                if low > expected and not is_archived:
                     missing += low - expected
                     gaps.append(f"{expected} to {low - 1}")
+                is_archived = False
                 expected = max(expected, high + 1)
-        if expected < state.next_seq:
+        if expected < state.next_seq and not is_archived:
             missing += state.next_seq - expected
             gaps.append(f"{expected} to {state.next_seq - 1}")
         if missing:

@@ -20,7 +20,6 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
@@ -37,6 +36,7 @@ from tidemill.limits import (
 )
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
+from tidemill.log.archive.archived import Archived
 from tidemill.log.archive.dropping import drop_below
 from tidemill.log.archive.manifest import (
     PAGES,
@@ -65,23 +65,6 @@ class Sizes:
     group_bytes: int = ROW_GROUP_BYTES
     group_rows: int = ROW_GROUP_ROWS
     manifest_segments: int = MANIFEST_SEGMENTS
-
-
-class Archived(NamedTuple):
-    """What a pass has archived: rows `first` up to `next`, the latter not included.
-
-    >>> Archived(first=1, next=4, segments=1, bytes=900).rows
-    3
-    """
-
-    first: int
-    next: int
-    segments: int
-    bytes: int  # of the segments' files
-
-    @property
-    def rows(self) -> int:
-        return self.next - self.first
 
 
 class Archiver:
