@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
             for batch in receiver:
                 batch.ack()
         log.trim(before=20)
-        log._store.set_note("archive", "s3://bucket", expected=None)
+        log._store.set_note("origin", "the shop", expected=None)
     return path
 
 
