@@ -16,8 +16,9 @@ from hypothesis.stateful import (
 
 import tidemill as tm
 from tests.files.stored_frames import StoredFrames
+from tidemill.files.choice import Choice
 from tidemill.files.frame_table import Entry
-from tidemill.files.merge import Choice, Merge
+from tidemill.files.merge import Merge
 from tidemill.files.run import Run
 from tidemill.limits import INT64_MAX, INT64_MIN
 

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch import Batch
+from tidemill.files.choice import Choice
 from tidemill.files.cut import Cut, Cuts
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.index import Index
-from tidemill.files.merge import Choice, Merge
+from tidemill.files.merge import Merge
 from tidemill.files.run import Run
 from tidemill.files.state import ForkState, State
 from tidemill.limits import INT64_MIN

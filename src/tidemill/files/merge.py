@@ -27,14 +27,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.batch import Batch
+from tidemill.files.choice import Choice, choose_from
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.pending import CHUNK_FRAMES, Pending, Source
 from tidemill.files.run import Run, merged
@@ -57,14 +56,6 @@ class Loaded(NamedTuple):
 
     run: Run
     entry: Entry | None  # None: a window that was taken back, or small runs made one
-
-
-class Choice(NamedTuple):
-    """Rows that a pop would take, and how far each run would move."""
-
-    batch: Batch
-    last: tuple[int, int]  # (key, seq) of the last one
-    moves: list[tuple[Run, int]]
 
 
 class Merge:
@@ -120,7 +111,7 @@ class Merge:
         slices = [found for found in slices if found[2] > found[1]]
         if not slices:
             return None
-        return _choice(slices, rows)
+        return choose_from(slices, rows)
 
     def choose_piece(self, rows: int) -> Choice | None:
         """The next rows that lie together in memory, at most `rows`: nothing is copied for them.
@@ -129,7 +120,7 @@ class Merge:
         if not self._windows and not self._extend_windows(rows, INT64_MAX):
             return None
         window = self._windows[0]
-        return _choice([(window, window.position, window.rows)], rows)
+        return choose_from([(window, window.position, window.rows)], rows)
 
     def advance(self, choice: Choice) -> None:
         """Drop the rows of a choice: they are consumed."""
@@ -431,30 +422,3 @@ def _parts_until(loaded: list[Loaded], limit: tuple[int, int]) -> list[tuple[Run
         if run.position > start:
             parts.append((run, start, run.position))
     return parts
-
-
-def _choice(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
-    if len(slices) == 1:
-        run, start, stop = slices[0]
-        stop = min(stop, start + rows)
-        return Choice(run.batch(start, stop), run.row(stop - 1), [(run, stop)])
-    if _ordered(slices) and sum(stop - start for _, start, stop in slices) <= rows:
-        batch = Batch.concat([run.batch(start, stop) for run, start, stop in slices])
-        run, _, stop = slices[-1]
-        return Choice(batch, run.row(stop - 1), [(run, stop) for run, _, stop in slices])
-    run, order = merged(slices)
-    count = min(rows, run.rows)
-    starts = np.cumsum([0, *(stop - start for _, start, stop in slices)])
-    # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far
-    # it moves.
-    taken = np.histogram(order[:count], bins=starts)[0]
-    moves = [(part, start + int(n)) for (part, start, _), n in zip(slices, taken, strict=True)]
-    return Choice(run.batch(0, count), run.row(count - 1), moves)
-
-
-def _ordered(slices: list[tuple[Run, int, int]]) -> bool:
-    """Whether each part ends before the next begins."""
-    return all(
-        run.row(stop - 1) < following.row(start)
-        for (run, _, stop), (following, start, _) in pairwise(slices)
-    )

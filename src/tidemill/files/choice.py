@@ -1,0 +1,47 @@
+"""What a pop would take: some rows of several sorted runs, in order. Pure."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from tidemill.batch import Batch
+from tidemill.files.run import Run, merged
+
+
+class Choice(NamedTuple):
+    """Rows that a pop would take, and how far each run would move."""
+
+    batch: Batch
+    last: tuple[int, int]  # (key, seq) of the last one
+    moves: list[tuple[Run, int]]
+
+
+def choose_from(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
+    """The first `rows` rows, in order, of these parts of runs, each given as (run, start, stop)."""
+    if len(slices) == 1:
+        run, start, stop = slices[0]
+        stop = min(stop, start + rows)
+        return Choice(run.batch(start, stop), run.row(stop - 1), [(run, stop)])
+    if _ordered(slices) and sum(stop - start for _, start, stop in slices) <= rows:
+        batch = Batch.concat([run.batch(start, stop) for run, start, stop in slices])
+        run, _, stop = slices[-1]
+        return Choice(batch, run.row(stop - 1), [(run, stop) for run, _, stop in slices])
+    run, order = merged(slices)
+    count = min(rows, run.rows)
+    starts = np.cumsum([0, *(stop - start for _, start, stop in slices)])
+    # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far
+    # it moves.
+    taken = np.histogram(order[:count], bins=starts)[0]
+    moves = [(part, start + int(n)) for (part, start, _), n in zip(slices, taken, strict=True)]
+    return Choice(run.batch(0, count), run.row(count - 1), moves)
+
+
+def _ordered(slices: list[tuple[Run, int, int]]) -> bool:
+    """Whether each part ends before the next begins."""
+    return all(
+        run.row(stop - 1) < following.row(start)
+        for (run, _, stop), (following, start, _) in pairwise(slices)
+    )
