@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,9 @@ from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Kind, TcpProxy
 from tests.transactions.targets import MySQLTarget
 from tests.transactions.test_transactions import rows_of
-from tidemill.errors import Fenced, TooLarge
-from tidemill.files.transaction import StagedPart, Transaction
+from tidemill.errors import Fenced, StagingLost, TooLarge
+from tidemill.files.transaction import Outcome, StagedPart, Transaction
+from tidemill.log.mysql import staging
 from tidemill.log.mysql.staging import MySQLStaging
 from tidemill.log.mysql.store import MySQLLog
 
@@ -93,6 +95,48 @@ def test_a_commit_fences_a_publisher_that_is_open(target: MySQLTarget) -> None:
         with pytest.raises(Fenced):
             append(writer, [b"too late"])
     assert target.rows() == ["before", "staged"]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_who_is_fenced_while_committing_tries_again_and_in_the_end_says_so(
+    target: MySQLTarget, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    run, fenced = staging._Commit.run, 0
+
+    def fence_and_run(commit: staging._Commit, transaction: Transaction | None) -> Outcome:
+        nonlocal fenced
+        if fenced < times:
+            fenced += 1
+            with MySQLLog(target.url) as other:
+                other.claim()
+        return run(commit, transaction)
+
+    monkeypatch.setattr(staging._Commit, "run", fence_and_run)
+    part = target.stage(0, ["staged"])
+    if times == 1:
+        target.staging().commit(Transaction("load", 0), [part])
+    else:
+        with pytest.raises(Fenced):
+            target.staging().commit(Transaction("load", 0), [part])
+    assert fenced == times
+    assert target.rows() == (["staged"] if times == 1 else [])
+
+
+def test_rows_that_are_swept_while_they_are_committed_are_missed(
+    target: MySQLTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = staging._Commit._publish
+
+    def sweep_and_publish(commit: staging._Commit, *arguments: Any) -> None:
+        target.lose(parts[1])
+        publish(commit, *arguments)
+
+    parts = [target.stage(partition, rows_of(0, partition)) for partition in range(2)]
+    monkeypatch.setattr(staging._Commit, "_publish", sweep_and_publish)
+    with pytest.raises(StagingLost, match="are gone"):
+        target.staging().commit(Transaction("load", 0), parts)
+    assert target.rows() == []
+    assert target.mark() is None
 
 
 def test_many_who_commit_at_once_wait_for_one_another(target: MySQLTarget) -> None:

@@ -93,6 +93,7 @@ def test_what_is_not_there_as_staged_is_not_committed(target: Target, what: str)
     with pytest.raises(TidemillError) as refusal:
         staging.commit(Transaction("load", 0), parts)
     assert type(refusal.value).__name__ in ("StagingLost", "Corrupt")
+    assert ("are gone" in str(refusal.value)) == (what == "lose")
     assert target.rows() == ["before it"]
     assert target.mark() is None
     parts[1] = target.stage(1, rows_of(0, 1))

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.spark.sink.killed_source import NAME, KilledSource, in_folder
+from tests.spark.sink.killed_source import NAME, WAITING, KilledSource, in_folder, point
 from tests.spark.sink.outputs import Output, numbered, start
 from tidemill.spark import session
 
@@ -20,7 +20,11 @@ def main(kind: str, address: str, checkpoint: str, files: str) -> None:
     in_folder("driver.pid").write_text(str(gateway.proc.pid))
     spark.dataSource.register(KilledSource)
     output = Output(kind, address)
-    start(numbered(spark, Path(files)), output, checkpoint, source=NAME).awaitTermination()
+    try:
+        start(numbered(spark, Path(files)), output, checkpoint, source=NAME).awaitTermination()
+    finally:
+        if point() != WAITING:
+            in_folder("driver.status").write_text(str(gateway.proc.wait(60)))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -63,9 +64,15 @@ def test_a_batch_that_is_repeated_is_written_once(
 def killed(tmp_path: Path, checkpoint: str) -> Callable[..., subprocess.Popen[str]]:
     """Starts a driver of its own, which is killed at a point."""
 
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "readlink").write_text(killed_source.READLINK)
+    (programs / "readlink").chmod(0o755)
+
     def start(point: str, output: Output) -> subprocess.Popen[str]:
         environment = {
             **os.environ,
+            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
             "TIDEMILL_TEST_POINT": point,
             "TIDEMILL_TEST_FOLDER": str(tmp_path),
             "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
@@ -108,10 +115,11 @@ def test_a_driver_killed_in_the_middle_of_a_batch_is_followed_by_another(
     assert (tmp_path / "reached").read_text() == point, errors
     is_published = point in (killed_source.AFTER_PUBLISH, killed_source.BEFORE_COMMIT_LOG)
     assert output.numbers() == expected(3 if is_published else 2)
-    away = Path(checkpoint) / "commits.away"
-    if away.exists():
-        (away.parent / "commits").unlink()
-        away.rename(away.parent / "commits")
+    assert (tmp_path / "driver.status").read_text() == str(-signal.SIGKILL)
+    # Spark had noted what the batch is made of, and not that it was done.
+    assert (Path(checkpoint) / "offsets" / str(killed_source.BATCH)).is_file()
+    entry = Path(checkpoint) / "commits" / str(killed_source.BATCH)
+    assert not entry.exists()
     run(numbered(spark, tmp_path / "in"), output, checkpoint)
     assert output.numbers() == expected(4)
 
