@@ -11,6 +11,7 @@ from tidemill.files.report import Finding, Findings, Severity, counted
 from tidemill.limits import STAGED_S_MAX
 from tidemill.log.contract import Ends
 from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.tiered import TieredLog
 
 _ROWS_PER_LOOK = 100_000
 _BYTES_PER_LOOK = 16 << 20
@@ -119,11 +120,13 @@ def _look_at_staging(log: MySQLLog, findings: Findings) -> None:
 
 
 def _look_at_rows(log: MySQLLog, ends: Ends, findings: Findings) -> tuple[int, int, int]:
+    """Every row, also those that are in the archive alone."""
     rows = frames = size = 0
     at = ends.first
+    all_rows = TieredLog(log)
     while at < ends.next:
         try:
-            batches = log.read(at, rows_max=_ROWS_PER_LOOK, bytes_max=_BYTES_PER_LOOK)
+            batches = all_rows.read(at, rows_max=_ROWS_PER_LOOK, bytes_max=_BYTES_PER_LOOK)
             rows += sum(len(batch) for batch in batches)
             size += sum(batch.payload.nbytes for batch in batches)
             frames += len(batches)
@@ -138,5 +141,11 @@ def _look_at_rows(log: MySQLLog, ends: Ends, findings: Findings) -> tuple[int, i
             at = hole.last + 1
         except Corrupt as damage:
             findings.damage("frame", Path("rows"), damage.reason, "restore that row of the table")
-            at = log.end_of_row(at)
+            at = _behind(all_rows, at)
     return rows, frames, size
+
+
+def _behind(log: TieredLog, seq: int) -> int:
+    """The first number behind what is stored together with this row."""
+    found = log.layout(seq, seq + 1)
+    return int(found.firsts[0] + found.rows[0]) if len(found.firsts) else seq + 1

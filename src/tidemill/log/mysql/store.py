@@ -148,12 +148,6 @@ class MySQLLog(LogStore):
                 raise
         return decoded(self._versions)
 
-    def end_of_row(self, seq: int) -> int:
-        """The first number behind the row of a table that holds this one, whatever is in it."""
-        return self.run(
-            lambda connection: reading.find_places(connection, self.statements, seq)[1][0].last + 1
-        )
-
     def seq_at(self, time_us: int) -> int:
         return self.run(lambda connection: reading.seq_at(connection, self.statements, time_us))
 
