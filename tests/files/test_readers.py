@@ -547,20 +547,32 @@ def test_damage_is_an_error_or_passed_over(tmp_path: Path, mode: str, when: str)
         with open(tmp_path / "journal" / f"{1:016d}.segment", "r+b") as file:
             file.seek(entry.offset + 64 + entry.length - 100)
             file.write(b"damaged")
+        if when == "open":
+            reader = reader_at(tmp_path, on_corruption=mode)
         if mode == "abort":
             with pytest.raises(tm.Corrupt) as raised:
-                (reader if when == "later" else reader_at(tmp_path)).peek(-1)
+                reader.peek(-1)
             assert raised.value.offset == entry.offset
         else:
-            if when == "open":
-                reader = reader_at(tmp_path, on_corruption=mode)
             assert reader.scan(columns=["key"]).read_all()["key"].to_pylist() == [0, 1, 3, 4]
             assert (len(reader), len(reader.peek(-1))) == (4, 4)
             owner.push([(9, b"more")])
             assert len(reader) == 5
-        if mode == "continue" or when == "later":
-            reader.close()
+        reader.close()
         assert list((tmp_path / "readers").iterdir()) == []
+
+
+def test_opening_reads_no_bodies_that_were_written(tmp_path: Path) -> None:
+    segment_bytes = 4 * 1024 * 1024
+    with owner_at(tmp_path, sync="full", segment_bytes=segment_bytes) as owner:
+        for key in range(10):
+            owner.push([(key, bytes(200_000))])
+        fs = CountingFileSystem()
+        with reader_at(tmp_path, file_system=fs) as reader:
+            assert fs.calls["bytes read.segment"] < 200_000
+            owner.push([(10, b"more")])
+            assert len(reader) == 11
+            same(owner, reader)
 
 
 def test_damage_in_a_sealed_segment_is_found_when_it_is_read(tmp_path: Path) -> None:

@@ -4,6 +4,9 @@ This is how the index is made again. It goes from record to record by their own 
 record whose length cannot be read it goes on where the spine says the next one starts, never where
 some bytes happen to look like one. Such bytes count for one thing only: as a hint that what lies
 before them had been promised, see `promised_behind`.
+
+A reader beside the owner leaves bodies unread that are known to be written: who reads the rows
+verifies them.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from tidemill.files.spine import SpineEntry
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _CHUNK_BYTES_MIN = 64 * 1024
+_SKIPPED_TO_BYTES = 4 * 1024  # what is read behind a body that was not
 _digest = xxhash.xxh3_64_intdigest
 
 
@@ -60,7 +64,7 @@ Finding: TypeAlias = Found | Damage
 
 class _Window:
     """Reads ahead, more each time, so that many small records cost few reads and a few cost
-    little.
+    little; but not behind a body that was skipped, for the next may be as long.
     """
 
     def __init__(self, file: File) -> None:
@@ -72,6 +76,8 @@ class _Window:
     def read(self, length: int, offset: int) -> memoryview:
         at = offset - self._start
         if at < 0 or at + length > len(self._data):
+            if at > len(self._data):
+                self._ahead = _SKIPPED_TO_BYTES
             self._data = self._file.pread(max(length, self._ahead), offset)
             self._ahead = min(4 * self._ahead, _CHUNK_BYTES)
             self._start, at = offset, 0
@@ -85,10 +91,12 @@ def scan(
     origin: Origin | None = None,
     *,
     start: int = 0,
+    written_to: int = 0,
     frames: bool = False,
 ) -> Iterator[Finding]:
     """All records of segment `number` from offset `start` on, in order, with the damage between
-    them; those of an adopted one as they would stand here. `frames`: also the bytes of frames.
+    them; those of an adopted one as they would stand here. Bodies of frames before `written_to`
+    are not read. `frames`: also the bytes of frames.
     """
     written_as = number if origin is None else origin.number
     window = _Window(file)
@@ -98,7 +106,7 @@ def scan(
     while True:
         place, written = make_place(number, offset), make_place(written_as, offset)
         try:
-            found = _read_record(window, written, offset, frames=frames)
+            found = _read_record(window, written, offset, written_to=written_to, frames=frames)
             if found is None:
                 if offset in offsets:
                     raise Corrupt("zeroes stand where the record should")
@@ -120,13 +128,19 @@ def _adopted(found: Found, place: int, origin: Origin) -> Found:
     return found._replace(envelope=envelope, header=header)
 
 
-def _read_record(window: _Window, place: int, offset: int, *, frames: bool) -> Found | None:
+def _read_record(
+    window: _Window, place: int, offset: int, *, written_to: int, frames: bool
+) -> Found | None:
     head = window.read(ENVELOPE_BYTES, offset)
     if not head:
         return None
     envelope = unpack_envelope(head, place)
     if envelope is None:
         return None
+    if envelope.kind is Kind.FRAME and offset + envelope.total_bytes <= written_to and not frames:
+        header = unpack_header(window.read(HEADER_BYTES, offset + ENVELOPE_BYTES))
+        check_frame_header(envelope, header)
+        return Found(envelope, b"", header)
     payload = window.read(envelope.length, offset + ENVELOPE_BYTES)
     if len(payload) < envelope.length:
         raise Corrupt("the record is cut off")

@@ -55,7 +55,10 @@ def _read(
     pending: list[Finding] = []
     stop = start
     epoch = 0
-    for found in scan(file, number, spine, segment.origin, start=start):
+    # What the head lets everybody see was written whole: bodies are verified when rows are read, as
+    # those of sealed segments are. Reading all of them here would make each opening as slow.
+    written_to = split_place(head.place)[1] if head and head.place >> 32 == number else 0
+    for found in scan(file, number, spine, segment.origin, start=start, written_to=written_to):
         if isinstance(found, Damage):
             if not _was_promised(file, number, found, head):
                 break
