@@ -26,6 +26,9 @@ from benchmarks.workloads import (
     peers,
     shovel,
     single_items,
+    spark_sink,
+    spark_source,
+    spark_streaming,
 )
 
 _RESULTS = Path(__file__).resolve().parent / "results"
@@ -43,6 +46,9 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "log reading": log_reading.run,
     "log latency": log_latency.run,
     "log embedded": log_embedded.run,
+    "spark source": spark_source.run,
+    "spark sink": spark_sink.run,
+    "spark streaming": spark_streaming.run,
 }
 
 
