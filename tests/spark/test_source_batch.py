@@ -158,7 +158,7 @@ def test_an_unreadable_frame_fails_the_query_or_is_left_out(
     data = segment.read_bytes()
     place = data.index((42).to_bytes(8, "little") + (43).to_bytes(8, "little"))
     segment.write_bytes(data[:place] + b"\xff" + data[place + 1 :])
-    with pytest.raises(PySparkException, match="rows 41 to 50 should be there"):
+    with pytest.raises(PySparkException, match="rows 41 to 50 are damaged"):
         read(spark, tmp_path / "log").count()
     left = read(spark, tmp_path / "log", failOnDataLoss=False)
     assert sorted(row.n for row in left.collect()) == [*range(40), *range(50, 100)]
