@@ -9,6 +9,7 @@ has Java write its classes down at the end. Who makes one at the same time gives
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
 import subprocess
@@ -16,10 +17,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 import tidemill as tm
 from tidemill.spark.class_archive import BASE, FAILED, LOCK, QUIET, TOP, publish
 from tidemill.spark.java import Java, find_java
 from tidemill.spark.session import java_options, session
+
+logger = logging.getLogger(__name__)
 
 _ROOM_BYTES = 1 << 30
 _KEPT_MAX = 3  # archives, of different releases of Java and Spark
@@ -81,24 +87,18 @@ def _runs(java: Java, *arguments: str) -> bool:
 
 
 def _work(options: list[str], folder: Path) -> None:
-    """A session that reads, writes, streams and calls Python, and the end of its Java."""
-    from pyspark import SparkContext  # noqa: PLC0415 (a thin client for Spark Connect has none)
+    """A session that does a little of everything, and the end of its Java."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 (a thin client for Spark Connect has none)
+    from pyspark import SparkContext  # noqa: PLC0415
 
     os.chdir(folder)  # Spark leaves things where it runs.
-    queue, log, checkpoint = (str(folder / name) for name in ("queue", "log", "checkpoint"))
-    with tm.PriorityQueue(queue) as out:
-        out.push([(3, b"c"), (1, b"a")])
     config = {"spark.driver.extraJavaOptions": java_options(options)}
-    spark = session("archiving", master="local[2]", config=config)
+    spark = session("archiving", master="local[2]", config=config, progress=False)
     try:
-        read = spark.read.format("tidemill").load(queue)
-        read.groupBy("key").count().orderBy("key").collect()
-        read.mapInArrow(lambda batches: batches, read.schema).toPandas()
-        read.select("value").write.format("tidemill").mode("append").save(log)
-        stream = spark.readStream.format("tidemill").option("consumer", "archiving").load(queue)
-        writer = stream.select("value").writeStream.format("tidemill")
-        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-        writer.start(log).awaitTermination()
+        _read_write_and_stream(spark, folder)
+    except (PySparkException, Py4JError) as error:
+        # Something is amiss with Spark here; what was loaded until then is worth keeping.
+        logger.warning("the archive will lack classes: %r", error)
     finally:
         spark.stop()
         gateway = SparkContext._gateway
@@ -107,6 +107,20 @@ def _work(options: list[str], folder: Path) -> None:
             # Java ends when nobody can say anything to it any more, and writes down its classes.
             gateway.proc.stdin.close()
             gateway.proc.wait(_EXIT_S_MAX)
+
+
+def _read_write_and_stream(spark: SparkSession, folder: Path) -> None:
+    queue, log, checkpoint = (str(folder / name) for name in ("queue", "log", "checkpoint"))
+    with tm.PriorityQueue(queue) as out:
+        out.push([(3, b"c"), (1, b"a")])
+    read = spark.read.format("tidemill").load(queue)
+    read.groupBy("key").count().orderBy("key").collect()
+    read.mapInArrow(lambda batches: batches, read.schema).toPandas()
+    read.select("value").write.format("tidemill").mode("append").save(log)
+    stream = spark.readStream.format("tidemill").option("consumer", "archiving").load(queue)
+    writer = stream.select("value").writeStream.format("tidemill")
+    writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    writer.start(log).awaitTermination()
 
 
 def _forget_others(folder: Path) -> None:

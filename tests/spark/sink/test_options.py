@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import tidemill as tm
-from tidemill.errors import InvalidInput, InvalidKey, NotAQueue, SchemaMismatch
+from tidemill.errors import Bug, InvalidInput, InvalidKey, NotAQueue, SchemaMismatch
 from tidemill.spark.sink import batch_writer, stream_writer
 from tidemill.spark.sink.checkpoint import query_id
 from tidemill.spark.sink.options import SinkOptions
@@ -41,6 +41,7 @@ VALUES = columns("key BIGINT, value BINARY")
         ({"path": "x", "txnAppId": "a"}, "both txnAppId and txnVersion"),
         ({"path": "x", "txnVersion": "1"}, "both txnAppId and txnVersion"),
         ({"path": "x", "txnAppId": "a", "txnVersion": "-1"}, "whole number from 0 on"),
+        ({"path": "x", "txnAppId": "a", "txnVersion": str(2**63)}, "whole number from 0 on"),
         ({"path": "x", "kind": "ring"}, "kind is log or queue"),
         ({"path": "x", "mergeSchema": "perhaps"}, "mergeSchema is true or false"),
         ({"path": "x", "txnAppID": "a b", "txnVersion": "1"}, "transaction name"),
@@ -115,6 +116,19 @@ def test_rows_are_held_against_what_is_there(tmp_path: Path) -> None:
         wrong = {"path": options["path"], "kind": "log" if name == "queue" else "queue"}
         with pytest.raises(InvalidInput, match="holds a"):
             batch_writer(wrong, columns("key BIGINT"), False)
+
+
+def test_a_queue_that_is_made_keeps_the_key_beside_the_payload(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "queue"), "kind": "queue", "txnAppId": "a"}
+    writer = batch_writer({**options, "txnVersion": str(2**63 - 1)}, VALUES, False)
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        assert queue.schema.names == ["value"]
+    assert stream_writer(options, VALUES, False)._name == "a"
+    with pytest.raises(Bug, match="1 tasks did not say what they staged"):
+        writer.commit([None])
+    twice = StructType([*VALUES.fields, VALUES.fields[1]])
+    with pytest.raises(SchemaMismatch, match="'value' is there twice"):
+        batch_writer({**options, "txnVersion": "0"}, twice, False)
 
 
 def test_columns_are_added_if_asked_for(tmp_path: Path) -> None:
