@@ -71,3 +71,4 @@ ROW_GROUP_BYTES = 16 * MIB  # of rows in memory that are read from a segment in 
 ROW_GROUP_ROWS = 128 * KIB  # ... or so many rows
 MANIFEST_BYTES_MAX = 64 * MIB
 MANIFEST_SEGMENTS = 256  # that stand in a manifest; twice as many, and the older half is a page
+COMPACTED_SEGMENTS = 16  # small ones side by side that become one

@@ -33,6 +33,7 @@ from tidemill.log.memory import MemoryLog, Shelf
 from tidemill.log.tiered import TieredLog
 
 SMALL = Sizes(segment_rows=4, group_rows=3, manifest_segments=2)
+WHENS: tuple[When, ...] = ("before", "after")
 ROWS = [b"%d" % number for number in range(1, 31)]
 
 
@@ -180,8 +181,7 @@ def faults(
     kind: type[BaseException],
 ) -> Iterator[tuple[Shelf, MemoryObjects, Fault, BaseException]]:
     """A pass of an archiver with a fault at each of its calls, before and after it took effect."""
-    whens: tuple[When, ...] = ("before", "after")
-    for when in whens:
+    for when in WHENS:
         for at in range(200):
             shelf = Shelf()
             fill(shelf)
@@ -402,6 +402,58 @@ def test_a_lost_or_damaged_segment_is_said_by_its_rows(
     with pytest.raises(Corrupt, match=r"rows 18 to 20 should be there.*is gone from the archive"):
         log.read(18, rows_max=1, bytes_max=100)
     assert read_all(log, 21) == ROWS[20:]
+
+
+def test_small_segments_become_one(shelf: Shelf, objects: MemoryObjects) -> None:
+    sizes = Sizes(segment_rows=100, group_rows=7, compacted_segments=4)
+    log = shelf.open()
+    reader = TieredLog(shelf.open())
+    mine = archiver(log, objects, sizes)
+    counts = []
+    for end in range(3, 32, 2):
+        mine.run(end)
+        counts.append(Archive(objects).look().count)
+        assert read_all(reader, 1) == ROWS
+    assert counts == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3]
+    assert stray(objects) == set()
+    check(shelf, objects)
+
+
+@pytest.mark.slow
+def test_a_crash_while_segments_become_one_costs_nothing() -> None:
+    sizes = Sizes(segment_rows=100, compacted_segments=3)
+    seen = set()
+    for when in WHENS:
+        for at in range(100):
+            shelf = Shelf()
+            fill(shelf)
+            objects = MemoryObjects.of(f"test-{secrets.token_hex(8)}")
+            mine = archiver(shelf.open(), objects, sizes)
+            mine.run(9)
+            mine.run(17)
+            fault = Fault(at, when)
+            mine._archive = Archive(FaultyObjects(objects, fault))
+            with suppress(Crash):
+                mine.run(31)
+            check(shelf, objects)
+            archiver(shelf.open(), objects, sizes).run(31)
+            assert stray(objects) == set(), fault
+            assert Archive(objects).look().count == 1
+            check(shelf, objects)
+            if at >= len(fault.calls):
+                break
+            seen.add(fault.calls[at].split()[0])
+    assert seen >= {"put", "get", "replace", "delete"}
+
+
+def test_an_older_copy_of_the_log_is_not_archived(shelf: Shelf, objects: MemoryObjects) -> None:
+    archiver(shelf.open(), objects).run(31)
+    older = Shelf()
+    fill(older, ROWS[:20])
+    older.notes.update(shelf.notes)
+    with pytest.raises(Corrupt, match="an older copy"):
+        archiver(older.open(), objects).run(21)
+    assert len(older.frames) == 4
 
 
 def test_the_store_of_a_log_may_be_opened_without_its_archive(shelf: Shelf) -> None:

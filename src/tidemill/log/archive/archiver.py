@@ -18,17 +18,26 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
 from tidemill.batch import LogBatch, SchemaVersions, fingerprint
-from tidemill.errors import Corrupt, Fenced, InvalidInput, NotAnArchive, Trimmed, Unavailable
+from tidemill.errors import (
+    Corrupt,
+    Fenced,
+    InvalidInput,
+    MissingRows,
+    NotAnArchive,
+    Trimmed,
+    Unavailable,
+)
 from tidemill.limits import (
     ARCHIVE_SEGMENT_BYTES,
     ARCHIVE_SEGMENT_ROWS,
+    COMPACTED_SEGMENTS,
     MANIFEST_SEGMENTS,
     MIB,
     ROW_GROUP_BYTES,
@@ -65,6 +74,7 @@ class Sizes:
     group_bytes: int = ROW_GROUP_BYTES
     group_rows: int = ROW_GROUP_ROWS
     manifest_segments: int = MANIFEST_SEGMENTS
+    compacted_segments: int = COMPACTED_SEGMENTS
 
 
 class Archiver:
@@ -95,14 +105,22 @@ class Archiver:
         """
         log, archive = self._log, self._archive
         while True:
-            first = log.ends().first
             manifest = self._current(archive.look())
+            first, next_seq = log.ends()
+            if manifest.next > next_seq:
+                raise Corrupt(
+                    f"{archive.place} holds rows up to {manifest.next - 1}, and {log.place} ends "
+                    f"at {next_seq - 1}: it is not the log that was archived, but an older copy"
+                )
             if manifest.first < first:
                 manifest = drop_below(archive, first)
             try:
-                return self._run(manifest, end, on_progress)
+                done = self._run(manifest, end, on_progress)
             except Trimmed:
-                pass  # Somebody gave rows up that were to be archived.
+                continue  # Somebody gave rows up that were to be archived.
+            while self._compact():
+                pass
+            return done
 
     def sweep(self, *, everywhere: bool = False) -> int:
         """Remove what archivers before this one left behind; returns how many objects that were.
@@ -257,6 +275,41 @@ class Archiver:
 
         self._archive.swap(change)
 
+    def _compact(self) -> bool:
+        """Make one segment of small ones that lie side by side; False if there are too few."""
+        manifest = self._current(self._archive.look())
+        small = small_segments(manifest.segments, self._sizes)
+        if not small:
+            return False
+        batches: list[LogBatch] = []
+        at, end = small[0].first, small[-1].next
+        try:
+            while at < end:
+                batches += self._archive.read(
+                    at, rows_max=end - at, bytes_max=_READ_BYTES, versions=manifest.versions
+                )
+                at = batches[-1].next_seq
+        except MissingRows:
+            if small[0] in self._archive.look().segments:
+                raise
+            return True  # They were trimmed meanwhile; look again what there is.
+        merged = self._put(batches)
+
+        def change(old: Manifest) -> Manifest:
+            self._current(old)
+            if small[0] not in old.segments:
+                return old  # By a try whose answer was lost, or rows were trimmed.
+            begin = old.segments.index(small[0])
+            behind = begin + len(small)
+            segments = (*old.segments[:begin], merged, *old.segments[behind:])
+            gone = (*old.gone, *(one.file for one in small))
+            return replace(old, segments=segments, gone=gone)
+
+        gone = self._archive.swap(change).gone
+        # Should it fail here, the next change of the manifest does it.
+        self._archive.objects.delete(gone)
+        return True
+
     def _put_new(self, name: str, data: pa.Buffer) -> None:
         try:
             self._archive.objects.put_new(name, data)
@@ -273,6 +326,31 @@ class Archiver:
 
     def _name(self, folder: str, first: int, ending: str) -> str:
         return object_name(folder, first, self.epoch, secrets.token_hex(8), ending)
+
+
+def small_segments(segments: Sequence[Segment], sizes: Sizes) -> list[Segment]:
+    """The first segments side by side that are worth making one of; empty if there are none.
+
+    What they take in memory is not known before they are read. Compressed they take less; so they
+    are to be small enough together for the rows to stay within the bounds of a segment, nearly
+    always.
+    """
+    found: list[Segment] = []
+    rows = size = 0
+    for segment in segments:
+        is_small = segment.bytes < sizes.segment_bytes // 64 and segment.rows < sizes.segment_rows
+        if (
+            is_small
+            and rows + segment.rows <= sizes.segment_rows
+            and (size + segment.bytes <= sizes.segment_bytes // 8)
+        ):
+            found.append(segment)
+            rows, size = rows + segment.rows, size + segment.bytes
+            if len(found) == sizes.compacted_segments:
+                return found
+        else:
+            found, rows, size = [], 0, 0
+    return []
 
 
 def _identity(log: LogStore) -> str:
