@@ -6,6 +6,7 @@ UPGRADE ?=
 
 VENV := .venv
 VENV_WHEEL := .venv-wheel
+VENV_THIN := .venv-thin
 BIN := $(VENV)/bin
 SOURCES := src tests docs_site.py $(wildcard benchmarks) $(wildcard examples)
 
@@ -14,6 +15,9 @@ INSTALL := install --quiet --disable-pip-version-check --require-hashes --only-b
 
 # PySpark comes as source alone. It is built with what is locked and installed before it.
 INSTALL_SPARK := $(INSTALL) --no-binary pyspark --no-build-isolation -r requirements/spark.txt
+
+# So does its thin client, which is installed beside neither.
+INSTALL_THIN := $(INSTALL) --no-binary pyspark-client --no-build-isolation -r requirements/thin.txt
 
 # Each set is locked within the versions of the sets below it, so that they install over one another.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -39,7 +43,7 @@ services: ## Install the servers that tests and benchmarks start, if they are mi
 	@sh tests/services/install.sh $(SERVERS)
 
 .PHONY: test
-test: static docs wheel services ## Run every test against the built wheel (the gate of each change)
+test: static docs wheel thin services ## Run every test against the built wheel (the gate of each change)
 	TIDEMILL_WHEEL=1 TIDEMILL_SERVICES=1 $(VENV_WHEEL)/bin/pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: check
@@ -64,7 +68,7 @@ bench: $(VENV)/.bench services ## Measure against the raw disk and against peers
 	$(BIN)/python -m benchmarks
 
 .PHONY: soak
-soak: $(VENV)/.dev services ## Run the long fault programme, for hours
+soak: $(VENV)/.dev thin services ## Run the long fault programme, for hours
 	TIDEMILL_SOAK=1 TIDEMILL_SERVICES=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "slow or soak"
 
 .PHONY: lock
@@ -73,6 +77,8 @@ lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the n
 	$(LOCK) requirements/spark.in -c requirements/core.txt -o requirements/spark.txt
 	$(LOCK) pyproject.toml requirements/test.in -c requirements/core.txt \
 	  -c requirements/spark.txt -o requirements/test.txt
+	$(LOCK) requirements/thin.in -c requirements/core.txt -c requirements/spark.txt \
+	  -c requirements/test.txt -o requirements/thin.txt
 	$(LOCK) requirements/dev.in requirements/test.in -c requirements/core.txt \
 	  -c requirements/spark.txt -c requirements/test.txt -o requirements/dev.txt
 	$(LOCK) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
@@ -81,11 +87,11 @@ lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the n
 
 .PHONY: clean
 clean: ## Remove everything that make made
-	rm -rf $(VENV) $(VENV_WHEEL) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_WHEEL) $(VENV_THIN) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache benchmarks/results tidemill-demo.svg
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/bin/python $(VENV_WHEEL)/bin/python:
+$(VENV)/bin/python $(VENV_WHEEL)/bin/python $(VENV_THIN)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Tidemill needs Python 3.11 or newer, and $(PYTHON) is not."; \
 	  echo "Name one that is: make PYTHON=python3.11 ..."; exit 1; }
@@ -122,3 +128,13 @@ wheel: $(VENV)/.dev $(VENV_WHEEL)/.test ## Build the wheel in dist/, and install
 	rm -rf dist
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist
 	$(VENV_WHEEL)/bin/pip install --quiet --no-deps --no-index --force-reinstall dist/*.whl
+
+# Tests of Spark Connect run a client there, and tests of a cluster an executor. It gets what the
+# package depends on, and not the package: tests bring the one that they are about.
+.PHONY: thin
+thin: $(VENV_THIN)/.thin ## Install a thin client for Spark Connect, where tests of it run
+
+$(VENV_THIN)/.thin: requirements/core.txt requirements/thin.txt | $(VENV_THIN)/bin/python
+	$(VENV_THIN)/bin/pip $(INSTALL) -r requirements/core.txt
+	$(VENV_THIN)/bin/pip $(INSTALL_THIN)
+	@touch $@

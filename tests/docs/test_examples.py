@@ -17,10 +17,7 @@ from pathlib import Path
 import pytest
 
 import tidemill
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+from tests.docs.pages import BLOCK, PAGES, PAGES_ALONE, ROOT
 
 MODULES = [
     "tidemill",
@@ -35,7 +32,7 @@ def _slow_if(starts_spark: bool, value: object) -> object:
 
 @pytest.mark.parametrize(
     "page",
-    [_slow_if("tidemill.spark" in page.read_text(), page) for page in PAGES],
+    [_slow_if("tidemill.spark" in page.read_text(), page) for page in PAGES_ALONE],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_python_blocks_of_a_page_run(

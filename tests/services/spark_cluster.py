@@ -1,9 +1,13 @@
-"""A real standalone Spark cluster: a master and workers as processes of their own, on loopback."""
+"""Real servers of Spark: a standalone cluster, whose master and workers are processes of their own,
+and one of Spark Connect.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -17,6 +21,10 @@ import pyspark
 from tests.services.server import Server, free_port
 from tidemill.spark.java import find_java, java_home
 
+# Python runs in folders of its own, where a relative path leads nowhere.
+PYTHON_PATH = os.pathsep.join(
+    os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path
+)
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -29,6 +37,7 @@ class _SparkServer(Server):
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": PYTHON_PATH,
     }
 
     def __init__(self, folder: Path) -> None:
@@ -65,13 +74,14 @@ class Master(_SparkServer):
 class Worker(_SparkServer):
     """Starts executors, as processes of their own."""
 
-    def __init__(self, folder: Path, master: Master) -> None:
+    def __init__(self, folder: Path, master: Master, host: str) -> None:
         super().__init__(folder)
         self.master = master
+        self.host = host
 
     def command(self) -> list[str]:
         return [
-            *(str(SPARK_CLASS), "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1"),
+            *(str(SPARK_CLASS), "org.apache.spark.deploy.worker.Worker", "--host", self.host),
             *("--port", str(self.port), "--webui-port", str(self.page_port)),
             *("--cores", "1", "--memory", "1g", "--work-dir", str(self.folder / "work")),
             self.master.url,
@@ -79,6 +89,48 @@ class Worker(_SparkServer):
 
     def answers(self) -> bool:
         return any(known["port"] == self.port for known in self.master.page().get("workers", ()))
+
+
+class ConnectServer(_SparkServer):
+    """Runs what thin clients ask for, on two cores of its own.
+
+    Its own Python has Tidemill, so that Spark finds the source there. A source that a client brings
+    runs on another Python, which has not.
+    """
+
+    def __init__(self, folder: Path, bare_python: Path) -> None:
+        super().__init__(folder)
+        self.environment = {
+            **self.environment,
+            "JAVA_HOME": str(java_home(find_java())),
+            "PYSPARK_PYTHON": str(bare_python),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        }
+
+    def command(self) -> list[str]:
+        settings = {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self.port),
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
+            "spark.ui.enabled": "false",
+        }
+        return [
+            *(str(SPARK_CLASS), "org.apache.spark.deploy.SparkSubmit", "--master", "local[2]"),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+            *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+            "spark-internal",
+        ]
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    @property
+    def url(self) -> str:
+        return f"sc://127.0.0.1:{self.port}"
 
 
 class Cluster:
@@ -128,7 +180,8 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
 
         master = Master(folder / "master")
         start(master)
-        workers = [Worker(folder / f"worker-{number}", master) for number in (1, 2)]
+        # Two names for one machine: a second attempt of a task goes to another host, or nowhere.
+        workers = [Worker(folder / host, master, host) for host in ("127.0.0.1", "localhost")]
         for worker in workers:
             start(worker)
         yield Cluster(master, workers)

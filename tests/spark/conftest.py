@@ -14,7 +14,24 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.services.spark_cluster import Cluster, running_cluster
+from tests.services.thin_client import PYTHON, need_thin_python
 from tidemill.spark import session
+
+_ON_CLUSTER = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+}
+_SPECULATING = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "50ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.minTaskRuntime": "100ms",
+}
+_BARE = {"spark.executorEnv.PYTHONPATH": ""}
 
 
 class Place:
@@ -22,15 +39,16 @@ class Place:
 
     def __init__(self) -> None:
         self._session: SparkSession | None = None
-        self._master = ""
+        self._wanted: tuple[str, dict[str, str]] | None = None
 
-    def get(self, master: str, **config: str) -> SparkSession:
+    def get(self, master: str, config: dict[str, str] | None = None) -> SparkSession:
         context = SparkContext._active_spark_context
         is_ours = self._session is not None and context is self._session.sparkContext
-        if self._session is None or not is_ours or self._master != master:
+        wanted = (master, config or {})
+        if self._session is None or not is_ours or self._wanted != wanted:
             self.clear()
             self._session = session("tests", master=master, config=config)
-            self._master = master
+            self._wanted = wanted
         return self._session
 
     def clear(self) -> None:
@@ -71,16 +89,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def cluster_spark(_place: Place, cluster: Cluster) -> Iterator[SparkSession]:
     """The shared session on the cluster: two executors with a core each."""
-    spark = _place.get(
-        cluster.url,
-        **{
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executor.cores": "1",
-            "spark.executor.memory": "512m",
-            "spark.sql.shuffle.partitions": "2",
-        },
-    )
+    spark = _place.get(cluster.url, _ON_CLUSTER)
+    yield spark
+    _stop_queries(spark)
+
+
+@pytest.fixture
+def bare_spark(
+    _place: Place, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SparkSession]:
+    """A session on the cluster whose executors run a Python without Tidemill, and a task that takes
+    longer than the others a second time beside it.
+    """
+    need_thin_python()
+    monkeypatch.setenv("PYSPARK_PYTHON", str(PYTHON))
+    spark = _place.get(cluster.url, {**_ON_CLUSTER, **_SPECULATING, **_BARE})
     yield spark
     _stop_queries(spark)
 

@@ -91,7 +91,9 @@ def test_java_is_started_without_the_module_and_with_every_other_argument(
 def test_a_missing_pyspark_names_its_extra() -> None:
     program = "import sys; sys.modules['pyspark'] = None; import tidemill.spark"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stderr.strip().endswith("Spark needs PySpark: pip install 'tidemill[spark]'")
+    said = done.stderr.strip().splitlines()[-1]
+    assert "Spark needs PySpark: pip install 'tidemill[spark]'" in said
+    assert said.endswith("Spark Connect server needs less: pip install 'tidemill[connect]'")
 
 
 def test_a_session_has_one_place() -> None:

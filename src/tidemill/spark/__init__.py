@@ -1,7 +1,9 @@
 """Every queue is a DataFrame: the source and the sink that Spark knows as `tidemill`.
 
 session        a Spark session that is set up and quiet
+remote         ... at a server of Spark Connect
 job_progress   a bar for its long jobs
+shipping       the code, for executors that have none
 reading        a queue or a log as a DataFrame
 data_source    what `format("tidemill")` is; Spark makes one for each read or write
 options        what a reader may be told; pure
@@ -28,9 +30,13 @@ from tidemill.errors import MissingExtra
 try:
     import pyspark  # noqa: F401
 except ImportError as cause:
-    raise MissingExtra("Spark needs PySpark: pip install 'tidemill[spark]'") from cause
+    raise MissingExtra(
+        "Spark needs PySpark: pip install 'tidemill[spark]'; a client of a Spark Connect server "
+        "needs less: pip install 'tidemill[connect]'"
+    ) from cause
 
 from tidemill.spark.reading import read
 from tidemill.spark.session import session
+from tidemill.spark.shipping import ship
 
-__all__ = ["read", "session"]
+__all__ = ["read", "session", "ship"]

@@ -32,13 +32,13 @@ def cache_folder() -> Path:
     return lasting_folder() or Path(tempfile.mkdtemp(prefix="tidemill-"))
 
 
-def keep(path: Path, text: str, *, mode: int) -> None:
+def keep(path: Path, data: bytes, *, mode: int) -> None:
     """Write a file that another process may be writing, too: whoever is last wins as a whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     number, draft = tempfile.mkstemp(dir=path.parent)
     try:
-        with os.fdopen(number, "w") as file:
-            file.write(text)
+        with os.fdopen(number, "wb") as file:
+            file.write(data)
         os.chmod(draft, mode)
         os.replace(draft, path)
     except BaseException:

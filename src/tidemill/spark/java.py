@@ -72,7 +72,7 @@ def java_home(java: Java) -> Path:
     script = _SCRIPT.format(java=shlex.quote(str(java.program)), left_out=left_out)
     program = home / "bin" / "java"
     if not program.is_file() or program.read_text() != script:
-        keep(program, script, mode=0o755)
+        keep(program, script.encode(), mode=0o755)
     return home
 
 

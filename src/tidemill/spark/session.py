@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.util import is_remote_only
 
 from tidemill.environment import is_set
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, MissingExtra
 from tidemill.progress import can_draw
 from tidemill.spark.class_archive import archive_options
 from tidemill.spark.java import Java, find_java, java_home
@@ -37,7 +38,7 @@ def session(
     name: str = "tidemill",
     *,
     master: str | None = None,  # "spark://host:7077", "yarn", …; None: `local[*]`, in this process
-    remote: str | None = None,  # "sc://host:15002": a Spark Connect server
+    remote: str | None = None,  # "sc://host:15002": a Spark Connect server; None: `$SPARK_REMOTE`
     config: Mapping[str, str] | None = None,  # Spark's settings, which go before ours
     progress: bool | None = None,  # a bar while a long job runs; None: if a person is looking
 ) -> SparkSession:
@@ -60,11 +61,20 @@ def session(
         )
     for logger in _TOLD_TWICE:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    builder = SparkSession.builder.appName(name)
+    if remote is None and master is None:
+        remote = os.environ.get("SPARK_REMOTE") or None
     if remote is not None:
-        for setting, value in (config or {}).items():
-            builder = builder.config(setting, value)
-        return _shown(builder.remote(remote).getOrCreate(), progress, is_remote=True)
+        from tidemill.spark.remote import connect  # noqa: PLC0415 (executors need none)
+
+        spark = connect(name, remote, _SETTINGS, config or {})
+        return _shown(spark, progress, is_remote=True)
+    if is_remote_only():
+        raise MissingExtra(
+            "this PySpark is a client of Spark Connect servers: name one, session(remote=…), or "
+            "install one that runs Spark itself instead: pip uninstall pyspark-client; "
+            "pip install 'tidemill[spark]'"
+        )
+    builder = SparkSession.builder.appName(name)
     master = master or "local[*]"
     java = _java_to_start()
     settings = {**_SETTINGS, **_settings_of(master, java), **(config or {})}
