@@ -17,5 +17,6 @@ frames        rows as frames, and back
 refusals      errors that every store raises in the same words
 memory        the reference: a log in this process
 tiered        a log whose older rows are in an archive
+archived_log  an archive by itself, read as the log that it is of
 archive       the archive: Parquet segments and a manifest
 """

@@ -3,6 +3,7 @@
 orders/                 file:/srv/orders        a folder
 memory:orders                                   this process, for tests
 mysql://user@host:3306/database/orders          a server; `mariadb://` is the same
+s3://bucket/orders      a folder with one       the archive of a log alone, which is only read
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def open_store(
         from tidemill.log.on_files.store import FileLog  # noqa: PLC0415 (only who needs it)
 
         path = address[len("file:") :] if found and isinstance(address, str) else address
+        if os.path.isfile(os.path.join(path, "manifest.json")):
+            return _open_archive(path, schema, options)
         try:
             return TieredLog(FileLog(path, schema=schema, **options))
         except TypeError as error:
@@ -57,7 +60,23 @@ def open_store(
             return TieredLog(MySQLLog(str(address), schema=schema, **options))
         except TypeError as error:
             raise unknown_option(error, "on a server") from error
+    if scheme == "s3":
+        return _open_archive(address, schema, options)
     raise InvalidInput(f"a log cannot be kept at {scheme}: give a folder, memory: or mysql://")
+
+
+def _open_archive(
+    url: str | os.PathLike[str], schema: pa.Schema | None, options: dict[str, Any]
+) -> TieredLog:
+    """The archive of a log, which is only read."""
+    from tidemill.log.archived_log import ArchivedLog  # noqa: PLC0415 (only who needs it)
+
+    if unknown := sorted(options.keys() - {"create", "read_only"}):
+        raise InvalidInput(f"the archive of a log has no option {unknown[0]!r}")
+    log = ArchivedLog(url)
+    if schema is not None:
+        raise InvalidInput(f"{log.place} is the archive of a log, and has that log's schema")
+    return TieredLog(log)
 
 
 def _open_shelf(name: str, schema: pa.Schema | None, options: dict[str, Any]) -> LogStore:
