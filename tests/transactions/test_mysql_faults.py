@@ -98,8 +98,9 @@ def test_a_commit_fences_a_publisher_that_is_open(target: MySQLTarget) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 5])
+@pytest.mark.parametrize("named", [Transaction("load", 0), None])
 def test_who_is_fenced_while_committing_tries_again_and_in_the_end_says_so(
-    target: MySQLTarget, monkeypatch: pytest.MonkeyPatch, times: int
+    target: MySQLTarget, monkeypatch: pytest.MonkeyPatch, named: Transaction | None, times: int
 ) -> None:
     run, fenced = staging._Commit.run, 0
 
@@ -114,10 +115,10 @@ def test_who_is_fenced_while_committing_tries_again_and_in_the_end_says_so(
     monkeypatch.setattr(staging._Commit, "run", fence_and_run)
     part = target.stage(0, ["staged"])
     if times == 1:
-        target.staging().commit(Transaction("load", 0), [part])
+        target.staging().commit(named, [part])
     else:
         with pytest.raises(Fenced):
-            target.staging().commit(Transaction("load", 0), [part])
+            target.staging().commit(named, [part])
     assert fenced == times
     assert target.rows() == (["staged"] if times == 1 else [])
 

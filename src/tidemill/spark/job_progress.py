@@ -79,8 +79,8 @@ class _Watch(threading.Thread):
         from py4j.protocol import Py4JError  # noqa: PLC0415 (nor has a thin client this)
 
         self._wrap()
-        tracker = self._context.statusTracker()
         try:
+            tracker = self._context.statusTracker()
             while self._context._jsc is not None:
                 self._look(tracker)
                 time.sleep(_EVERY_S)

@@ -131,6 +131,16 @@ def test_a_queue_that_is_made_keeps_the_key_beside_the_payload(tmp_path: Path) -
         batch_writer({**options, "txnVersion": "0"}, twice, False)
 
 
+def test_tasks_are_given_a_path_that_means_the_same_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("log", "file:log"):
+        assert batch_writer({"path": path}, columns("n INT"), False)._target.address == str(
+            tmp_path / "log"
+        )
+
+
 def test_columns_are_added_if_asked_for(tmp_path: Path) -> None:
     tm.PriorityQueue(tmp_path / "queue", schema=pa.schema([("n", pa.int64())])).close()
     options = {"path": str(tmp_path / "queue"), "mergeSchema": "true", "key": "at"}
