@@ -30,14 +30,16 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("text", "where"),
-    [("earliest", "earliest"), ("latest", "latest"), ("7", 7), ('{"next": 7}', 7)],
+    [("earliest", "earliest"), (" Latest ", "latest"), ("7", 7), ('{"next": 7}', 7)],
 )
 def test_offsets_are_words_numbers_or_json(text: str, where: object) -> None:
     assert parsed(startingOffsets=text).start == where
     assert parsed(endingOffsets=text).end == where
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "soon", '{"seq": 7}', "true", "[1]", "1" * 30])
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "1.5", "soon", '{"seq": 7}', "true", "[1]", "1" * 30, "[" * 9999]
+)
 def test_other_offsets_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="startingOffsets is earliest, latest"):
         parsed(startingOffsets=text)
@@ -55,7 +57,7 @@ def test_times_are_milliseconds_or_have_a_zone(text: str, micros: int) -> None:
     assert parsed(startingTimestamp=text).start_us == micros
 
 
-@pytest.mark.parametrize("text", ["1970-01-01T00:00:01", "noon", "-1", "9" * 20])
+@pytest.mark.parametrize("text", ["1970-01-01T00:00:01", "noon", "-1", "9" * 20, "9" * 5000])
 def test_other_times_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="a time with its zone"):
         parsed(endingTimestamp=text)
@@ -76,6 +78,11 @@ def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
         ("maxRecordsPerPartition", "1e3", "a whole number from 1 on"),
         ("failOnDataLoss", "no", "true or false"),
         ("minKey", "low", "a whole number of 64 bits"),
+        ("minKey", "-" + "9" * 5000, "a whole number of 64 bits"),
+        ("minPartitions", "9" * 5000, "a whole number from 1 on"),
+        ("minPartitions", " 3", "a whole number from 1 on"),
+        ("maxTriggerDelay", "9" * 400 + "s", "a duration such as 30s"),
+        ("s", "7", "there are consumer, endingOffsets"),
         ("startingOffset", "7", "did you mean startingOffsets"),
         ("kafka.bootstrap.servers", "x", "there are consumer, endingOffsets"),
     ],
@@ -88,6 +95,13 @@ def test_what_cannot_be_is_refused_by_name(name: str, text: str, message: str) -
 def test_a_start_is_said_once() -> None:
     with pytest.raises(InvalidInput, match="the same thing twice"):
         parsed(startingOffsets="1", startingTimestamp="1")
+
+
+def test_options_do_not_contradict_one_another() -> None:
+    with pytest.raises(InvalidInput, match="is 9, above maxOffsetsPerTrigger, which is 8"):
+        parsed(minOffsetsPerTrigger="9", maxOffsetsPerTrigger="8")
+    with pytest.raises(InvalidInput, match="is 9, behind endingOffsets, which is 8"):
+        parsed(startingOffsets="9", endingOffsets="8")
 
 
 def test_names_of_consumers_and_forks_keep_the_grammar() -> None:

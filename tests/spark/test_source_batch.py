@@ -221,8 +221,21 @@ def test_the_options_say_from_where_to_where(log: tm.Log, tmp_path: Path) -> Non
     with pytest.raises(Trimmed, match="rows 5 to 10"):
         numbers(startingOffsets="5")
     assert numbers(startingOffsets="5", failOnDataLoss="false")[0] == 11
-    with pytest.raises(InvalidInput, match="ends at 101"):
-        numbers(endingOffsets="200")
+    for name in ("startingOffsets", "endingOffsets"):
+        with pytest.raises(InvalidInput, match=f"{name} is 200, .* ends at 101"):
+            numbers(**{name: "200"})
+        assert len(numbers(**{name: "200", "failOnDataLoss": "false"})) % 90 == 0
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        queue.push([(1, b"a")])
+        assert rows_of(reader(tmp_path / "queue", endingTimestamp="0")) == []
+
+
+def test_a_relative_path_is_that_of_the_caller(
+    spark: SparkSession, log: tm.Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's Java stays in the folder where it was started."""
+    monkeypatch.chdir(tmp_path)
+    assert read(spark, "log").count() == log.ends().next - 1
 
 
 def test_rows_trimmed_after_planning_fail_the_query_or_are_left_out(
@@ -330,7 +343,7 @@ def test_what_cannot_be_read_says_why(spark: SparkSession, log: tm.Log, tmp_path
     for path, options, message in cases:
         with pytest.raises((AnalysisException, PySparkException), match=message):
             read(spark, tmp_path / path, **options).count()
-    with pytest.raises((AnalysisException, PySparkException), match="not s3"):
+    with pytest.raises((AnalysisException, PySparkException), match="kept at s3:"):
         read(spark, "s3://bucket/orders").count()
 
 

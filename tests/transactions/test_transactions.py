@@ -50,6 +50,17 @@ def test_the_same_number_again_changes_nothing_whatever_was_staged(target: Targe
     assert target.staged() == 0
 
 
+def test_other_rows_under_the_same_number_are_told_of(
+    target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    for rows in (rows_of(0, 0), rows_of(0, 0)):
+        target.staging().commit(Transaction("load", 7), [target.stage(0, rows)])
+    assert caplog.messages == []
+    again = target.staging().commit(Transaction("load", 7), [target.stage(0, rows_of(1, 0))])
+    assert not again.is_new
+    assert "'load' has committed number 7 with other rows" in caplog.text
+
+
 def test_a_lower_number_is_refused_and_a_higher_one_may_skip(target: Target) -> None:
     staging = target.staging()
     staging.commit(Transaction("load", 7), [target.stage(0, ["seven"])])

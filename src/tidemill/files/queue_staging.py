@@ -75,7 +75,7 @@ class QueueStaging(FolderStaging):
         marks = folder.state.log
         if transaction is not None:
             marks.check_room(producer=transaction.checked().id)
-            before = outcome_of(marks.marks.get(transaction.id), transaction)
+            before = outcome_of(marks.marks.get(transaction.id), transaction, parts)
             if before is not None:
                 return before
         first = folder.state.next_seq

@@ -14,6 +14,7 @@ what is never committed is swept away.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
@@ -26,6 +27,8 @@ from tidemill.errors import InvalidInput, StagingLost, TransactionRewound
 from tidemill.files.log_state import Mark
 from tidemill.limits import INT64_MAX, STAGED_CHUNK_BYTES
 from tidemill.names import check_name
+
+logger = logging.getLogger(__name__)
 
 
 class Transaction(NamedTuple):
@@ -134,8 +137,12 @@ class Staging(ABC):
         """Take away all that is staged under this name, and what others left long ago."""
 
 
-def outcome_of(mark: Mark | None, transaction: Transaction) -> Outcome | None:
+def outcome_of(
+    mark: Mark | None, transaction: Transaction, parts: Sequence[StagedPart] = ()
+) -> Outcome | None:
     """What became of a transaction that was committed before; None if it was not.
+
+    `parts` are what is not committed again; it is told if they are not what was committed then.
 
     >>> mark = Mark("daily-load", 7, 1, 10)
     >>> outcome_of(mark, Transaction("daily-load", 8)) is None
@@ -155,6 +162,13 @@ def outcome_of(mark: Mark | None, transaction: Transaction) -> Outcome | None:
             "or another process has gone further; give it a new id if its rows are to be "
             "written again",
             last=mark.number,
+        )
+    if parts and mark.digest and mark.digest != digest_of(parts):
+        logger.warning(
+            "transaction %r has committed number %d with other rows (%d then, %d now), so that "
+            "these are not written: two writes of one number need two ids",
+            *(transaction.id, transaction.number, mark.last - mark.first + 1),
+            sum(part.rows for part in parts),
         )
     return Outcome(mark.first, mark.last, is_new=False)
 

@@ -11,7 +11,8 @@ from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.settings import QUEUE, read_settings
 from tidemill.files.storage import storage_errors
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
+_SERVERS = ("mysql", "mariadb")
 
 
 class Address(NamedTuple):
@@ -28,12 +29,9 @@ class Address(NamedTuple):
 
 def find(path: str) -> Address:
     """What is at a path, which may be relative to where the driver runs."""
-    scheme = found[1] if (found := _SCHEME.match(path)) else "file"
-    if scheme in ("mysql", "mariadb"):
+    folder = folder_of(path)
+    if folder is None:
         return Address(path, "log")
-    if scheme != "file":
-        raise InvalidInput(f"Spark reads folders and mysql:// logs, not {scheme}:")
-    folder = Path(path.removeprefix("file://").removeprefix("file:")).absolute()
     with storage_errors("opening", folder):
         try:
             settings = read_settings(LocalFileSystem(), folder, kind=None)
@@ -42,3 +40,30 @@ def find(path: str) -> Address:
     if settings is None:
         raise NotAQueue(f"{folder} holds no queue and no log")
     return Address(str(folder), "queue" if settings.kind == QUEUE else "log")
+
+
+def folder_of(path: str) -> Path | None:
+    """The folder that a path means, in full, for tasks run elsewhere; None if it is a server's URL.
+
+    >>> folder_of("file:/srv/orders"), folder_of("MySQL://app@db/shop/orders")
+    (PosixPath('/srv/orders'), None)
+    """
+    found = _SCHEME.match(path)
+    scheme = found[1].lower() if found else "file"
+    if scheme in _SERVERS:
+        return None
+    if scheme != "file":
+        raise InvalidInput(f"no queue and no log is kept at {scheme}: give a folder or mysql://")
+    if "\0" in path or ("://" in path and not found):
+        # It is not shown: most likely a URL with a blank in front, which may hold a password.
+        raise InvalidInput("this is neither a folder nor a URL: is there a blank in front of it?")
+    folder = path[len("file:") :] if found else path
+    if found and folder.startswith("//"):
+        host, _, rest = folder[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidInput(
+                f"file://{host}/ names another machine: a relative path is written without file:, "
+                "a full one as file:/srv/orders"
+            )
+        folder = f"/{rest}"
+    return Path(folder).absolute()

@@ -89,7 +89,8 @@ class SnapshotReader(BatchReader):
             end = self._end_of(queue)
             arrived = Ends(1, view.state.arrived + 1)
             start, stop = range_of(options, arrived, self._address.place, None)
-            times_us = (options.start_us or INT64_MIN, (options.end_us or INT64_MAX + 1) - 1)
+            until_us = INT64_MAX if options.end_us is None else options.end_us - 1
+            times_us = (options.start_us or INT64_MIN, until_us)
             wanted = options.bounds.within(Bounds(seqs=(start, stop - 1), times_us=times_us))
             if wanted.is_empty:
                 return []
@@ -152,11 +153,12 @@ def range_of(
                 f"{ends.first} or earliest, or set failOnDataLoss to false",
                 first=ends.first,
             )
-        if end > ends.next:
-            raise InvalidInput(
-                f"endingOffsets is {end}, and {place} ends at {ends.next}; use latest, or "
-                "set failOnDataLoss to false"
-            )
+        for name, at in (("startingOffsets", start), ("endingOffsets", end)):
+            if at > ends.next:
+                raise InvalidInput(
+                    f"{name} is {at}, and {place} ends at {ends.next}; use latest, or set "
+                    "failOnDataLoss to false"
+                )
     start, end = max(start, ends.first), min(end, ends.next)
     return start, max(start, end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -43,7 +44,8 @@ class LogRows(NumberedRows):
     """A log that is there already, opened to be read."""
 
     def __init__(self, address: Address) -> None:
-        options = {"create": False} if "://" in address.url else {"read_only": True}
+        is_folder = os.path.isabs(address.url)
+        options = {"read_only": True} if is_folder else {"create": False}
         self._store = open_store(address.url, schema=None, **options)
         self.place = self._store.place
 

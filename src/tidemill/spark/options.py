@@ -51,7 +51,8 @@ _UNITS_S = {
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
 }
-_DELAY = re.compile(r"\s*(\d+)\s*([a-z]+)\s*", re.ASCII)
+_DELAY = re.compile(r"\s*(\d{1,15})\s*([a-z]+)\s*", re.ASCII)
+_NUMBER = re.compile(r"\d{1,19}", re.ASCII)  # what may fit 64 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ class SourceOptions:
             if one.lower() in found and other.lower() in found:
                 raise InvalidInput(f"{one} and {other} say the same thing twice; give one of them")
         fork, consumer = found.get("fork"), found.get("consumer")
-        return cls(
+        options = cls(
             path=found["path"],
             fork=None if fork is None else check_name(fork, what="fork"),
             consumer=None if consumer is None else check_name(consumer, what="consumer"),
@@ -114,13 +115,27 @@ class SourceOptions:
             bounds=Bounds(seqs=_between(found, "Seq"), keys=_between(found, "Key")),
             snapshot_s=float(_count(found, "snapshotSeconds") or 600),
         )
+        options._check_sense()
+        return options
+
+    def _check_sense(self) -> None:
+        """Refuse options that contradict one another."""
+        least, most = self.trigger_rows_min, self.trigger_rows_max
+        if least is not None and most is not None and least > most:
+            raise InvalidInput(
+                f"minOffsetsPerTrigger is {least}, above maxOffsetsPerTrigger, which is {most}"
+            )
+        if isinstance(self.start, int) and isinstance(self.end, int) and self.start > self.end:
+            raise InvalidInput(
+                f"startingOffsets is {self.start}, behind endingOffsets, which is {self.end}"
+            )
 
 
 def _near(name: str) -> str:
     """The known option that was perhaps meant."""
     # difflib would do, and takes longer to import than everything else here.
     short = name.lower().rstrip("s")
-    for known in _NAMES.values():
+    for known in _NAMES.values() if len(short) > 2 else ():
         if known.lower().startswith(short) or short.startswith(known.lower().rstrip("s")):
             return f"did you mean {known}?"
     return f"there are {', '.join(sorted(_NAMES.values()))}"
@@ -130,14 +145,14 @@ def _where(found: dict[str, str], name: str) -> Where | None:
     text = found.get(name.lower())
     if text is None:
         return None
-    if text in ("earliest", "latest"):
-        return "earliest" if text == "earliest" else "latest"
+    if (word := text.strip().lower()) in ("earliest", "latest"):
+        return "earliest" if word == "earliest" else "latest"
     try:
         data = json.loads(text)
         number = data[OFFSET] if isinstance(data, dict) and set(data) == {OFFSET} else data
         if type(number) is int and 1 <= number <= INT64_MAX:
             return number
-    except ValueError:
+    except (ValueError, RecursionError):
         pass  # Neither JSON nor, therefore, a number.
     raise InvalidInput(
         f'{name} is earliest, latest, the number of a row, or {{"{OFFSET}": number}}, not {text!r}'
@@ -149,7 +164,7 @@ def _time(found: dict[str, str], name: str) -> int | None:
     text = found.get(name.lower())
     if text is None:
         return None
-    if text.isascii() and text.isdigit():
+    if _NUMBER.fullmatch(text):
         micros = int(text) * 1000
     else:
         try:
@@ -176,7 +191,7 @@ def _count(found: dict[str, str], name: str) -> int | None:
     text = found.get(name.lower())
     if text is None:
         return None
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= INT64_MAX:
+    if _NUMBER.fullmatch(text) and 1 <= int(text) <= INT64_MAX:
         return int(text)
     raise InvalidInput(f"{name} is a whole number from 1 on, not {text!r}")
 
@@ -186,7 +201,8 @@ def _between(found: dict[str, str], column: str) -> tuple[int, int]:
     bounds = []
     for name, otherwise in ((f"min{column}", INT64_MIN), (f"max{column}", INT64_MAX)):
         text = found.get(name.lower(), str(otherwise))
-        if not re.fullmatch(r"-?\d+", text, re.ASCII) or not INT64_MIN <= int(text) <= INT64_MAX:
+        is_number = _NUMBER.fullmatch(text.removeprefix("-")) is not None
+        if not is_number or not INT64_MIN <= int(text) <= INT64_MAX:
             raise InvalidInput(f"{name} is a whole number of 64 bits, not {text!r}")
         bounds.append(int(text))
     return bounds[0], bounds[1]

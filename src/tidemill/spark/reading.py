@@ -47,7 +47,16 @@ def read(
     if end is not None:
         options["endingTimestamp"] = (end + timedelta(microseconds=1)).isoformat()
     texts = {name: _text(value) for name, value in options.items() if value is not None}
-    return spark.read.format("tidemill").options(**texts).load(os.fspath(url))
+    return spark.read.format("tidemill").options(**texts).load(_full(spark, os.fspath(url)))
+
+
+def _full(spark: SparkSession, url: str) -> str:
+    """A relative path as this process has it: Spark's Java stays where it was started.
+
+    The folders of a Spark Connect server are its own, and so is what they are relative to.
+    """
+    is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
+    return url if is_remote or ":" in url else os.path.abspath(url)
 
 
 def _text(value: object) -> str:

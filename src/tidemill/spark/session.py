@@ -26,6 +26,8 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Queues keep time in UTC; anything else would show it in the zone of the machine.
     "spark.sql.session.timeZone": "UTC",
+    # Plans show options, as do the errors that quote a plan; a URL may hold a password.
+    "spark.sql.redaction.options.regex": "(?i)url|://[^/@]*:[^@]*@",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }

@@ -85,6 +85,22 @@ def test_what_a_queue_gave_is_written_to_another_without_its_numbers(
     assert set(log.rows()[0]) == {"n"}
 
 
+def test_a_plan_that_is_quoted_shows_no_password(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT make_interval(1, 2) AS x")
+    with pytest.raises(PySparkException, match="AppendData") as caught:
+        write(frame, Output("log", "mysql://app:secret@127.0.0.1/shop/orders"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_key_that_is_null_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    output = Output("queue", str(tmp_path / "queue"))
+    frame = spark.sql("SELECT if(id = 1, null, id) AS key, id AS n FROM range(3)")
+    with pytest.raises(PySparkException, match=r"InvalidKey: the key of row .* is null"):
+        write(frame, output)
+    write(frame.where("key IS NOT NULL"), output)
+    assert sorted(output.numbers()) == [0, 2]
+
+
 def test_what_a_task_fails_over_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 100, 1, 2).selectExpr("id AS n")
     output = Output("log", str(tmp_path / "log"))

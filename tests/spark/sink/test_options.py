@@ -7,10 +7,25 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 import tidemill as tm
-from tidemill.errors import Bug, InvalidInput, InvalidKey, NotAQueue, SchemaMismatch
+from tidemill.errors import (
+    BucketMismatch,
+    Bug,
+    InvalidInput,
+    InvalidKey,
+    NotAQueue,
+    SchemaMismatch,
+)
 from tidemill.spark.sink import batch_writer, stream_writer
 from tidemill.spark.sink.checkpoint import query_id
 from tidemill.spark.sink.options import SinkOptions
@@ -42,6 +57,7 @@ VALUES = columns("key BIGINT, value BINARY")
         ({"path": "x", "txnVersion": "1"}, "both txnAppId and txnVersion"),
         ({"path": "x", "txnAppId": "a", "txnVersion": "-1"}, "whole number from 0 on"),
         ({"path": "x", "txnAppId": "a", "txnVersion": str(2**63)}, "whole number from 0 on"),
+        ({"path": "x", "txnAppId": "a", "txnVersion": "9" * 5000}, "whole number from 0 on"),
         ({"path": "x", "kind": "ring"}, "kind is log or queue"),
         ({"path": "x", "mergeSchema": "perhaps"}, "mergeSchema is true or false"),
         ({"path": "x", "txnAppID": "a b", "txnVersion": "1"}, "transaction name"),
@@ -62,11 +78,18 @@ def test_names_of_options_count_in_any_case() -> None:
     assert found.transaction == ("a", 7)
 
 
+def test_a_query_may_have_a_name() -> None:
+    """Spark adds it to the options of the sink."""
+    assert SinkOptions.parse({"path": "x", "queryName": "q"}, streaming=True).path == "x"
+
+
 def test_the_id_of_a_query_is_in_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "metadata").write_text('{"id":"5e2c7b4e-9d1c-4b35-a0a8-54a8a7bd7e2e"}')
-    for location in (f"{tmp_path}/a b", f"{tmp_path}/a b/", f"file://{tmp_path}/a%20b"):
+    for location in (f"{tmp_path}/a b", f"{tmp_path}/a b/", f"file://{tmp_path}/a b"):
         assert query_id(location).startswith("5e2c7b4e-")
+    (tmp_path / "a b").rename(tmp_path / "a%20#b")
+    assert query_id(f"file:{tmp_path}/a%20#b").startswith("5e2c7b4e-")
     for wrong in (str(tmp_path / "none"), f"file:{tmp_path}", "gopher://x/y"):
         with pytest.raises(InvalidInput, match="give the option txnAppId"):
             query_id(wrong)
@@ -83,6 +106,14 @@ def test_what_does_not_fit_is_refused_and_nothing_is_made(tmp_path: Path) -> Non
         ({"kind": "queue"}, "value BINARY", InvalidKey, "no column 'key'"),
         ({"kind": "queue", "key": "at"}, "key BIGINT, n INT", InvalidKey, "no column 'at'"),
         ({}, "time STRING, n INT", SchemaMismatch, "time"),
+        ({"kind": "queue"}, "key STRING, n INT", InvalidKey, "integers or timestamps"),
+        ({"bucket": "shift:3"}, "n INT", InvalidInput, "no option bucket"),
+        (
+            {"kind": "queue", "bucket": "shift"},
+            "key BIGINT, n INT",
+            InvalidInput,
+            "shift:BITS or width:KEYS",
+        ),
     ]
     for options, ddl, error, words in cases:
         with pytest.raises(error, match=words):
@@ -91,11 +122,47 @@ def test_what_does_not_fit_is_refused_and_nothing_is_made(tmp_path: Path) -> Non
         batch_writer({"path": str(path)}, VALUES, True)
     with pytest.raises(InvalidInput, match="checkpointLocation, or txnAppId"):
         stream_writer({"path": str(path), "kind": "queue"}, VALUES, False)
-    with pytest.raises(InvalidInput, match="s3: cannot be written to"):
+    with pytest.raises(InvalidInput, match="kept at s3:"):
         batch_writer({"path": "s3://bucket/x"}, VALUES, False)
     with pytest.raises(InvalidInput, match="lives in a folder"):
         batch_writer({"path": "mysql://a@b/c/d", "kind": "queue"}, VALUES, False)
     assert not path.exists()
+
+
+def test_an_address_that_is_not_quite_a_url_makes_no_folder_of_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (" mysql://a:secret@b/c/d", "MySQL:a:secret@b/c", "file://secret/c", "a\0secret"):
+        with pytest.raises(InvalidInput) as caught:
+            batch_writer({"path": path}, columns("n INT"), False)
+        assert "a:secret" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    batch_writer({"path": f"file://localhost{tmp_path}/ä %20 #x"}, columns("n INT"), False)
+    assert (tmp_path / "ä %20 #x").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (YearMonthIntervalType(), "'x' has the type interval year to month"),
+        (ArrayType(MapType(StringType(), VariantType())), "which only Spark knows"),
+    ],
+)
+def test_types_that_no_queue_holds_are_refused_by_column(
+    tmp_path: Path, kind: DataType, words: str
+) -> None:
+    with pytest.raises(SchemaMismatch, match=words):
+        batch_writer({"path": str(tmp_path / "new")}, StructType().add("x", kind), False)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_queue_keeps_its_buckets(tmp_path: Path) -> None:
+    for _ in range(2):
+        options = {"path": str(tmp_path), "kind": "queue", "bucket": "width:10"}
+        batch_writer(options, VALUES, False)
+    with pytest.raises(BucketMismatch, match="width:10, not shift:3"):
+        batch_writer({"path": str(tmp_path), "bucket": "shift:3"}, VALUES, False)
 
 
 def test_rows_are_held_against_what_is_there(tmp_path: Path) -> None:
@@ -146,6 +213,10 @@ def test_columns_are_added_if_asked_for(tmp_path: Path) -> None:
     options = {"path": str(tmp_path / "queue"), "mergeSchema": "true", "key": "at"}
     ddl = "at TIMESTAMP, n BIGINT, more NESTED"
     batch_writer(options, columns(ddl), False)
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        assert queue.schema.names == ["n", "more"]
+    with pytest.raises(SchemaMismatch, match="'n' is text"):
+        batch_writer(options, columns("at TIMESTAMP, n STRING, again INT"), False)
     with tm.PriorityQueue(tmp_path / "queue") as queue:
         assert queue.schema.names == ["n", "more"]
 

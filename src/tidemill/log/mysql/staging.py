@@ -173,7 +173,7 @@ class _Commit:
     def run(self, transaction: Transaction | None) -> Outcome:
         writer, parts = self._writer, self._parts
         if transaction is not None:
-            before = outcome_of(writer.mark(transaction.id), transaction)
+            before = outcome_of(writer.mark(transaction.id), transaction, parts)
             if before is not None:
                 return before
         frames = [frame for part in parts for frame in self._staged(part)]

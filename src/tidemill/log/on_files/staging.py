@@ -47,7 +47,7 @@ class FileLogStaging(FolderStaging):
         self, writer: LogWriter, transaction: Transaction | None, parts: Sequence[StagedPart]
     ) -> Outcome:
         if transaction is not None:
-            before = outcome_of(writer.mark(transaction.checked().id), transaction)
+            before = outcome_of(writer.mark(transaction.checked().id), transaction, parts)
             if before is not None:
                 return before
         frames = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -38,9 +39,10 @@ the option checkpointLocation, or txnAppId
 
 
 def _read(location: str) -> bytes:
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        folder = unquote(parts.path) if parts.scheme else location
+    scheme = urlsplit(location).scheme
+    if scheme in ("", "file"):
+        # Spark takes what follows literally: %20 is no blank, and # no end.
+        folder = re.sub(r"^file:(//[^/]*)?", "", location) if scheme else location
         return Path(folder, _FILE).read_bytes()
     # It takes as long to load as all the rest, and a commit starts anew each time.
     from pyarrow import fs  # noqa: PLC0415

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 from tidemill.batch import check_payload_schema, to_payload, to_rows
 from tidemill.errors import InvalidInput, InvalidKey, SchemaMismatch
@@ -89,6 +90,21 @@ class Columns:
 
 
 def _arrow(schema: StructType) -> pa.Schema:
+    for field in schema:
+        if _holds_variant(field.dataType):
+            # Arrow has it as a struct of bytes, which would be read back as just that.
+            raise SchemaMismatch(
+                f"column {field.name!r} has the type {field.dataType.simpleString()}, which only "
+                "Spark knows: write it as a text, to_json(…)"
+            )
+        try:
+            to_arrow_schema(StructType([field]), timezone="UTC")
+        except PySparkTypeError as refusal:
+            kind = field.dataType.simpleString()
+            raise SchemaMismatch(
+                f"column {field.name!r} has the type {kind}, which Spark does not hand over: "
+                "cast it, to a number or a text"
+            ) from refusal
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -98,6 +114,18 @@ def _is_sources(schema: pa.Schema) -> bool:
         pa.types.is_int64(schema.field("seq").type)
         and pa.types.is_timestamp(schema.field("time").type)
     )
+
+
+def _holds_variant(kind: DataType) -> bool:
+    match kind:
+        case StructType():
+            return any(_holds_variant(field.dataType) for field in kind)
+        case ArrayType():
+            return _holds_variant(kind.elementType)
+        case MapType():
+            return _holds_variant(kind.keyType) or _holds_variant(kind.valueType)
+        case _:
+            return isinstance(kind, VariantType)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -22,6 +22,8 @@ _NAMES = {
         "checkpointLocation",
     )
 }
+# What Spark adds of its own accord to the options of a sink: the name of a streaming query.
+_SPARKS = {"queryname"}
 KINDS = ("log", "queue")
 
 
@@ -51,7 +53,7 @@ key, kind, mergeSchema, path, txnAppId, txnVersion
         """Check what Spark hands over; names count in any case."""
         found = {name.lower(): value for name, value in given.items()}
         for name in given:
-            if name.lower() not in _NAMES:
+            if name.lower() not in _NAMES and name.lower() not in _SPARKS:
                 raise InvalidInput(
                     f"unknown option {name!r}: there are {', '.join(sorted(_NAMES.values()))}"
                 )
@@ -102,6 +104,6 @@ def _number(found: dict[str, str], name: str) -> int | None:
     text = found.get(name.lower())
     if text is None:
         return None
-    if text.isascii() and text.isdigit() and int(text) < 2**63:
+    if text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63:
         return int(text)
     raise InvalidInput(f"{name} is a whole number from 0 on, not {text!r}")

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from tidemill.errors import InvalidInput, NotAQueue
-from tidemill.files.bucket import choose
+from tidemill.errors import BucketMismatch, InvalidInput, NotAQueue
+from tidemill.files.bucket import BucketFunction, choose
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.folder_staging import settings_of
 from tidemill.files.priority_queue import PriorityQueue
 from tidemill.files.queue_staging import QueueStaging
 from tidemill.files.settings import QUEUE
 from tidemill.files.transaction import Staging
-from tidemill.log.contract import LogStore
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.opening import open_store
+from tidemill.spark.address import folder_of
 from tidemill.spark.sink.columns import Columns
 from tidemill.spark.sink.options import SinkOptions
-
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII)
-_SERVERS = ("mysql", "mariadb")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +35,12 @@ class Target:
     @classmethod
     def prepare(cls, options: SinkOptions, schema: StructType) -> Target:
         """Find or make what is written to, and refuse rows that cannot be."""
-        found = _SCHEME.match(options.path)
-        if found and found[1] in _SERVERS:
-            if options.kind == "queue":
-                raise InvalidInput("a priority queue lives in a folder; on a server there are logs")
-            return cls._on_server(options, schema)
-        if found and found[1] != "file":
-            raise InvalidInput(f"{found[1]}: cannot be written to: give a folder or mysql://")
-        return cls._in_folder(options, schema)
+        folder = folder_of(options.path)
+        if folder is not None:
+            return cls._in_folder(folder, options, schema)
+        if options.kind == "queue":
+            raise InvalidInput("a priority queue lives in a folder; on a server there are logs")
+        return cls._on_server(options, schema)
 
     def staging(self, name: str) -> Staging:
         """What is staged there under a name."""
@@ -61,60 +54,75 @@ class Target:
         return FileLogStaging(Path(self.address), name)
 
     @classmethod
-    def _in_folder(cls, options: SinkOptions, schema: StructType) -> Target:
-        # Tasks have a working directory of their own.
-        address = os.path.abspath(re.sub(r"^file:(//)?", "", options.path))
+    def _in_folder(cls, folder: Path, options: SinkOptions, schema: StructType) -> Target:
         try:
-            settings = settings_of(LocalFileSystem(), Path(address), None)
+            settings = settings_of(LocalFileSystem(), folder, None)
             is_queue = settings.kind == QUEUE
             payload: pa.Schema | None = settings.versions.newest
+            recorded: str | None = settings.bucket
         except NotAQueue:
-            if os.path.isdir(address) and os.listdir(address):
+            if folder.is_dir() and any(folder.iterdir()):
                 raise
             is_queue = options.kind == "queue"
-            payload = None
+            payload = recorded = None
         if payload is not None and options.kind not in (None, "queue" if is_queue else "log"):
             holds = "a priority queue" if is_queue else "a log"
-            raise InvalidInput(f"{address} holds {holds}, not a {options.kind}")
+            raise InvalidInput(f"{folder} holds {holds}, not a {options.kind}")
         columns = Columns.of(schema, queue=is_queue, key=options.key)
-        if payload is None or (payload := _merged(columns, options, schema, payload)) is not None:
-            wanted = columns.payload(schema) if payload is None else payload
+        bucket = _bucket(options, recorded, is_queue=is_queue)
+        wanted = _wanted(columns, options, schema, payload, str(folder))
+        if wanted is not payload:
             if is_queue:
-                bucket = None if options.bucket is None else choose(options.bucket, None)
-                PriorityQueue(address, schema=wanted, bucket=bucket).close()
+                PriorityQueue(folder, schema=wanted, bucket=bucket).close()
             else:
-                open_store(address, schema=wanted).close()
-        settings = settings_of(LocalFileSystem(), Path(address), None)
-        columns.check(schema, settings.versions.newest, address)
-        return cls(address, is_queue, False, columns)
+                open_store(folder, schema=wanted).close()
+        return cls(str(folder), is_queue, False, columns)
 
     @classmethod
     def _on_server(cls, options: SinkOptions, schema: StructType) -> Target:
         columns = Columns.of(schema, queue=False, key=options.key)
-        with _opened(options, columns, schema) as log:
-            columns.check(schema, log.versions.newest, log.place)
+        _bucket(options, None, is_queue=False)
+        try:
+            with open_store(options.path, schema=None, create=False) as log:
+                payload: pa.Schema | None = log.versions.newest
+                place = log.place
+        except NotAQueue:
+            payload, place = None, "the new log"
+        wanted = _wanted(columns, options, schema, payload, place)
+        if wanted is not payload:
+            open_store(options.path, schema=wanted).close()
         return cls(options.path, False, True, columns)
 
 
-def _merged(
-    columns: Columns, options: SinkOptions, schema: StructType, payload: pa.Schema
-) -> pa.Schema | None:
-    """The payload's schema with the columns that it gains; None if there are none."""
-    if not options.merge_schema:
+def _wanted(
+    columns: Columns,
+    options: SinkOptions,
+    schema: StructType,
+    payload: pa.Schema | None,  # of what is there; None: nothing is
+    place: str,
+) -> pa.Schema:
+    """The payload's schema as it has to be: `payload` itself, unless it is to change.
+
+    Rows are held against it before anything is made or changed, so that a refusal leaves no trace.
+    """
+    wanted = columns.payload(schema) if payload is None else payload
+    if payload is not None and options.merge_schema:
+        more = [field for field in columns.payload(schema) if field.name not in payload.names]
+        # A column that keys alone are taken from is not part of the payload.
+        more = [field for field in more if field.name != columns.key]
+        wanted = pa.schema([*payload, *more]) if more else payload
+    columns.check(schema, wanted, place)
+    return wanted
+
+
+def _bucket(options: SinkOptions, recorded: str | None, *, is_queue: bool) -> BucketFunction | None:
+    """The bucket function that was asked for, which has to be that of a queue that is there."""
+    if options.bucket is None:
         return None
-    more = [field for field in columns.payload(schema) if field.name not in payload.names]
-    # A column that keys alone are taken from is not part of the payload.
-    more = [field for field in more if field.name != columns.key]
-    return pa.schema([*payload, *more]) if more else None
-
-
-def _opened(options: SinkOptions, columns: Columns, schema: StructType) -> LogStore:
+    if not is_queue:
+        raise InvalidInput("a log has no keys, and so no option bucket")
     try:
-        log = open_store(options.path, schema=None, create=False)
-    except NotAQueue:
-        return open_store(options.path, schema=columns.payload(schema))
-    merged = _merged(columns, options, schema, log.versions.newest)
-    if merged is None:
-        return log
-    log.close()
-    return open_store(options.path, schema=merged)
+        function = choose(options.bucket, None)
+    except BucketMismatch as error:
+        raise InvalidInput(f"bucket is shift:BITS or width:KEYS, not {options.bucket!r}") from error
+    return choose(recorded, function)
