@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import tidemill as tm
-from tidemill.spark.class_archive import BASE, FAILED, LOCK, QUIET, TOP, publish
+from tidemill.spark.class_archive import BASE, FAILED, LOCK, TOP, publish, quiet
 from tidemill.spark.java import Java, find_java
 from tidemill.spark.session import java_options, session
 
@@ -50,6 +50,8 @@ def main(folder: Path) -> None:
         _forget_others(folder)
         for left in folder.glob("draft-*"):
             shutil.rmtree(left, ignore_errors=True)
+        for left in folder.glob(f"{BASE}-*.jsa"):
+            left.unlink()
         drafts = Path(tempfile.mkdtemp(prefix="draft-", dir=folder))
         try:
             if _make(find_java(), folder, drafts):
@@ -61,23 +63,20 @@ def main(folder: Path) -> None:
 def _make(java: Java, folder: Path, drafts: Path) -> bool:
     layers = []
     if not _runs(java, "-Xshare:on", "-version"):
-        # It came without an archive of its own classes, which ours would stand on.
+        # It came without an archive of its own classes, which ours would stand on, and which it
+        # looks for by this name.
         base = drafts / "base.jsa"
         if not _runs(java, "-Xshare:dump", f"-XX:SharedArchiveFile={base}"):
             return False
-        layers.append((base, BASE))
+        layers.append(publish(base, folder, BASE))
     top = drafts / "top.jsa"
-    options = [f"-XX:ArchiveClassesAtExit={top}", QUIET]
-    if layers:
-        options.append(f"-XX:SharedArchiveFile={layers[0][0]}")
-    _work(options, drafts)
-    layers.append((top, TOP))
+    options = [f"-XX:ArchiveClassesAtExit={top}", quiet(java)]
+    _work([*options, *(f"-XX:SharedArchiveFile={base}" for base in layers)], drafts)
     # One that Java cannot read at all, it does not pass over, but ends.
-    archive = os.pathsep.join(str(draft) for draft, _ in layers)
+    archive = os.pathsep.join(str(layer) for layer in (*layers, top))
     if not top.is_file() or not _runs(java, f"-XX:SharedArchiveFile={archive}", "-version"):
         return False
-    for draft, layer in layers:
-        publish(draft, folder, layer)
+    publish(top, folder, TOP)
     return True
 
 

@@ -37,7 +37,6 @@ from tidemill.spark.java import Java
 logger = logging.getLogger(__name__)
 
 SWITCH = "TIDEMILL_NO_CLASS_ARCHIVE"  # is set: neither use one nor make one
-QUIET = "-Xlog:cds*=off,class+path=off"
 FAILED, LOCK, TOP, BASE = "failed", "lock", "top", "base"
 
 _RETRY_S = 7 * 24 * 3600
@@ -60,7 +59,12 @@ def archive_options(java: Java) -> list[str]:
         _make_in_the_end(folder)
         return []
     layers = os.pathsep.join(str(layer) for layer in (base, top) if layer is not None)
-    return [f"-XX:SharedArchiveFile={layers}", "-Xshare:auto", QUIET]
+    return [f"-XX:SharedArchiveFile={layers}", "-Xshare:auto", quiet(java)]
+
+
+def quiet(java: Java) -> str:
+    """What keeps Java from telling why it passes over an archive, or leaves a class out of one."""
+    return "-Xlog:cds*=off,class+path=off" + (",aot*=off" if java.version >= 25 else "")
 
 
 def archive_folder(java: Java) -> Path:
@@ -78,9 +82,11 @@ def spark_home() -> Path:
     return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
 
 
-def publish(draft: Path, folder: Path, layer: str) -> None:
+def publish(draft: Path, folder: Path, layer: str) -> Path:
     """Give an archive that is complete the name under which it is found."""
-    os.replace(draft, folder / f"{layer}-{_digest(draft)}.jsa")
+    path = folder / f"{layer}-{_digest(draft)}.jsa"
+    os.replace(draft, path)
+    return path
 
 
 def _is_wanted(java: Java) -> bool:
