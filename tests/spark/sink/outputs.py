@@ -87,3 +87,12 @@ def start(
 
 def run(frame: DataFrame, output: Output, checkpoint: str, **options: str) -> None:
     start(frame, output, checkpoint, **options).awaitTermination()
+
+
+def forget_last_commit(checkpoint: str) -> int:
+    """Delete the last entry of the commit log, as if the driver had died before writing it."""
+    commits = Path(checkpoint) / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    return last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -12,10 +13,20 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+import tidemill as tm
 from tests.services.spark_cluster import Cluster
-from tests.spark.sink.outputs import Output, add_files, expected, numbered, start
+from tests.spark.sink.outputs import (
+    Output,
+    add_files,
+    expected,
+    forget_last_commit,
+    numbered,
+    run,
+    start,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -97,3 +108,25 @@ def test_a_streaming_query_survives_the_death_of_an_executor(
     killer.join()
     assert len(killed) == 1
     assert output.numbers() == expected(3)
+
+
+def test_a_query_from_log_to_queue_repeats_a_batch_without_a_trace(
+    cluster_spark: SparkSession, tmp_path: Path, checkpoint: str
+) -> None:
+    """Source and sink at once; the commit log loses an entry, then the checkpoint is deleted."""
+    output = Output("queue", str(tmp_path / "queue"))
+    source = cluster_spark.readStream.format("tidemill").option("startingOffsets", "earliest")
+    with tm.Log(tmp_path / "log", schema=pa.schema([("n", pa.int64())])) as log:
+        for first in (0, 20):
+            with log.publisher() as out:
+                out.send([{"n": n} for n in range(first, first + 20)])
+            frame = source.option("minPartitions", "2").load(str(tmp_path / "log"))
+            frame = frame.selectExpr("n", "-n AS key")
+            run(frame, output, checkpoint, txnAppId="copy", queryName="copy")
+            assert sorted(output.numbers()) == list(range(first + 20))
+            if not first:
+                forget_last_commit(checkpoint)
+    shutil.rmtree(checkpoint)
+    with pytest.raises(StreamingQueryException, match="TransactionRewound: number 0 of"):
+        run(frame, output, checkpoint, txnAppId="copy")
+    assert sorted(output.numbers()) == list(range(40))

@@ -18,19 +18,17 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.spark.sink import killed_source
-from tests.spark.sink.outputs import Output, add_files, expected, numbered, run
+from tests.spark.sink.outputs import (
+    Output,
+    add_files,
+    expected,
+    forget_last_commit,
+    numbered,
+    run,
+)
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def forget_last_commit(checkpoint: str) -> int:
-    """Delete the last entry of the commit log, as if the driver had died before writing it."""
-    commits = Path(checkpoint) / "commits"
-    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    (commits / str(last)).unlink()
-    (commits / f".{last}.crc").unlink(missing_ok=True)
-    return last
 
 
 @pytest.mark.parametrize("kind", ["queue", "log", "mysql"])
