@@ -140,6 +140,20 @@ def test_rows_that_are_swept_while_they_are_committed_are_missed(
     assert target.mark() is None
 
 
+def test_all_that_was_staged_is_swept_and_of_others_what_is_old(
+    target: MySQLTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_ROWS_PER_DELETE", 2)
+    for partition in range(5):
+        target.stage(partition, ["left behind"])
+    target.stage(0, ["of another"], "other")
+    target.staging().sweep()
+    assert target.staged() == 1
+    target._do("UPDATE queue_log_staging SET made = 1")
+    target.staging().sweep()
+    assert target.staged() == 0
+
+
 def test_many_who_commit_at_once_wait_for_one_another(target: MySQLTarget) -> None:
     failures: list[BaseException] = []
 
