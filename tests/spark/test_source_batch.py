@@ -221,10 +221,10 @@ def test_the_options_say_from_where_to_where(log: tm.Log, tmp_path: Path) -> Non
     with pytest.raises(Trimmed, match="rows 5 to 10"):
         numbers(startingOffsets="5")
     assert numbers(startingOffsets="5", failOnDataLoss="false")[0] == 11
-    for name in ("startingOffsets", "endingOffsets"):
+    for name, rows in (("startingOffsets", 0), ("endingOffsets", 90)):
         with pytest.raises(InvalidInput, match=f"{name} is 200, .* ends at 101"):
             numbers(**{name: "200"})
-        assert len(numbers(**{name: "200", "failOnDataLoss": "false"})) % 90 == 0
+        assert len(numbers(**{name: "200", "failOnDataLoss": "false"})) == rows
     with tm.PriorityQueue(tmp_path / "queue") as queue:
         queue.push([(1, b"a")])
         assert rows_of(reader(tmp_path / "queue", endingTimestamp="0")) == []
