@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.services.spark_cluster import Cluster
+from tests.services.spark_cluster import SPARK_CLASS, Cluster
 from tidemill.errors import InvalidInput, SurroundingsError
 from tidemill.spark import session
 from tidemill.spark.java import find_java, java_home
@@ -48,6 +48,35 @@ def test_a_machine_without_java_runs_spark_on_the_wheel_of_one_and_nothing_else_
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment
     )
     assert (done.stdout, done.stderr, done.returncode) == ("25 4950\n", "", 0)
+
+
+@pytest.mark.slow
+def test_what_spark_submit_was_told_goes_before_what_a_session_has_by_itself(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from tidemill.spark import session\n"
+        "spark = session(config={'spark.sql.ansi.enabled': 'false'})\n"
+        "names = ('spark.master', 'spark.app.name', 'spark.sql.session.timeZone',\n"
+        "    'spark.sql.ansi.enabled', 'spark.sql.execution.arrow.maxRecordsPerBatch')\n"
+        "print(*[spark.conf.get(name) for name in names], sep=', ')\n"
+    )
+    told = ["--master", "local[1]", "--name", "mine"]
+    for setting in ("spark.sql.session.timeZone=Europe/Oslo", "spark.sql.ansi.enabled=true"):
+        told += ["--conf", setting]
+    done = subprocess.run(
+        [str(SPARK_CLASS), "org.apache.spark.deploy.SparkSubmit", *told, str(program)],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "JAVA_HOME": str(java_home(find_java())),
+            "PYSPARK_PYTHON": sys.executable,
+        },
+    )
+    # What the program says itself goes before all.
+    assert done.stdout == "local[1], mine, Europe/Oslo, false, 100000\n", done.stderr
 
 
 def test_without_any_java_the_error_says_how_to_get_one(

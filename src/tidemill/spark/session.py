@@ -39,7 +39,8 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 def session(
     name: str = "tidemill",
     *,
-    master: str | None = None,  # "spark://host:7077", "yarn", …; None: `local[*]`, in this process
+    master: str
+    | None = None,  # "spark://host:7077", …; None: what spark-submit says, or `local[*]`
     remote: str | None = None,  # "sc://host:15002": a Spark Connect server; None: `$SPARK_REMOTE`
     config: Mapping[str, str] | None = None,  # Spark's settings, which go before ours
     progress: bool | None = None,  # a bar while a long job runs; None: if a person is looking
@@ -76,11 +77,12 @@ def session(
             "install one that runs Spark itself instead: pip uninstall pyspark-client; "
             "pip install 'tidemill[spark]'"
         )
-    builder = SparkSession.builder.appName(name)
-    master = master or "local[*]"
+    submitted = _submitted_with()
+    master = master or submitted.get("spark.master", "local[*]")
     java = _java_to_start()
-    settings = {**_SETTINGS, **_settings_of(master, java), **(config or {})}
-    for setting, value in settings.items():
+    settings = {"spark.app.name": name, **_SETTINGS, **_settings_of(master, java)}
+    builder = SparkSession.builder
+    for setting, value in {**settings, **submitted, **(config or {})}.items():
         builder = builder.config(setting, value)
     with _launching(java):
         spark = builder.master(master).getOrCreate()
@@ -102,6 +104,16 @@ def java_options(more: Iterable[str] = ()) -> str:
     """What Java is started with, as Spark's settings have it."""
     options = (f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *more)
     return " ".join(f'"{option}"' for option in options)
+
+
+def _submitted_with() -> dict[str, str]:
+    """What was said to spark-submit, if that started this program; it goes before our settings."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 (a thin client has none)
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def _java_to_start() -> Java | None:
