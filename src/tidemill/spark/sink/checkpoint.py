@@ -1,4 +1,4 @@
-"""The id of a streaming query, which its checkpoint holds and keeps over restarts."""
+"""What the checkpoint of a streaming query tells: its id, and whether it has written anything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tidemill.errors import InvalidInput
 from tidemill.names import check_name
 
 _FILE = "metadata"
+_COMMITS = "commits"
 
 
 def query_id(location: str | None) -> str:
@@ -38,15 +39,42 @@ the option checkpointLocation, or txnAppId
         ) from error
 
 
+def has_written(location: str | None) -> bool:
+    """Whether the query of a checkpoint has finished a batch.
+
+    >>> has_written(None)
+    False
+    """
+    if location is None:
+        return False
+    folder = _local(location)
+    if folder is not None:
+        names = [path.name for path in (folder / _COMMITS).glob("*")]
+    else:
+        from pyarrow import fs  # noqa: PLC0415
+
+        system, path = fs.FileSystem.from_uri(location)
+        found = fs.FileSelector(f"{path.rstrip('/')}/{_COMMITS}", allow_not_found=True)
+        names = [info.base_name for info in system.get_file_info(found)]
+    return any(name.isdigit() for name in names)
+
+
 def _read(location: str) -> bytes:
-    scheme = urlsplit(location).scheme
-    if scheme in ("", "file"):
-        # Spark takes what follows literally: %20 is no blank, and # no end.
-        folder = re.sub(r"^file:(//[^/]*)?", "", location) if scheme else location
-        return Path(folder, _FILE).read_bytes()
+    folder = _local(location)
+    if folder is not None:
+        return (folder / _FILE).read_bytes()
     # It takes as long to load as all the rest, and a commit starts anew each time.
     from pyarrow import fs  # noqa: PLC0415
 
     system, path = fs.FileSystem.from_uri(location)
     with system.open_input_stream(f"{path.rstrip('/')}/{_FILE}") as stream:
         return bytes(stream.read())
+
+
+def _local(location: str) -> Path | None:
+    """The folder, unless it is on some server."""
+    scheme = urlsplit(location).scheme
+    if scheme not in ("", "file"):
+        return None
+    # Spark takes what follows literally: %20 is no blank, and # no end.
+    return Path(re.sub(r"^file:(//[^/]*)?", "", location) if scheme else location)

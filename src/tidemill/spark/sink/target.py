@@ -19,6 +19,7 @@ from tidemill.files.transaction import Staging
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.opening import open_store
 from tidemill.spark.address import folder_of
+from tidemill.spark.sink.checkpoint import has_written
 from tidemill.spark.sink.columns import Columns
 from tidemill.spark.sink.options import SinkOptions
 
@@ -60,9 +61,10 @@ class Target:
             is_queue = settings.kind == QUEUE
             payload: pa.Schema | None = settings.versions.newest
             recorded: str | None = settings.bucket
-        except NotAQueue:
+        except NotAQueue as nothing:
             if folder.is_dir() and any(folder.iterdir()):
                 raise
+            _check_new(options, nothing)
             is_queue = options.kind == "queue"
             payload = recorded = None
         if payload is not None and options.kind not in (None, "queue" if is_queue else "log"):
@@ -86,12 +88,23 @@ class Target:
             with open_store(options.path, schema=None, create=False) as log:
                 payload: pa.Schema | None = log.versions.newest
                 place = log.place
-        except NotAQueue:
+        except NotAQueue as nothing:
+            _check_new(options, nothing)
             payload, place = None, "the new log"
         wanted = _wanted(columns, options, schema, payload, place)
         if wanted is not payload:
             open_store(options.path, schema=wanted).close()
         return cls(options.path, False, True, columns)
+
+
+def _check_new(options: SinkOptions, nothing: NotAQueue) -> None:
+    """Refuse to make anew what a query has written to: that would be missing in silence."""
+    if has_written(options.checkpoint):
+        raise NotAQueue(
+            f"the query of the checkpoint {options.checkpoint} has written before, and now nothing "
+            f"is there ({nothing}): bring it back, or make an empty one to go on without what it "
+            "held, or delete the checkpoint as well"
+        ) from nothing
 
 
 def _wanted(
