@@ -25,6 +25,15 @@ from tidemill.spark.java import find_java, java_home
 PYTHON_PATH = os.pathsep.join(
     os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path
 )
+# What a session on the cluster is told: it has two executors with a core each.
+ON_CLUSTER = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+}
+ON_HALF_OF_IT = {**ON_CLUSTER, "spark.cores.max": "1"}
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 

@@ -13,17 +13,10 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tests.services.spark_cluster import Cluster, running_cluster
+from tests.services.spark_cluster import ON_CLUSTER, ON_HALF_OF_IT, Cluster, running_cluster
 from tests.services.thin_client import PYTHON, need_thin_python
 from tidemill.spark import session
 
-_ON_CLUSTER = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.cores": "1",
-    "spark.executor.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-}
 _SPECULATING = {
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -89,9 +82,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def cluster_spark(_place: Place, cluster: Cluster) -> Iterator[SparkSession]:
     """The shared session on the cluster: two executors with a core each."""
-    spark = _place.get(cluster.url, _ON_CLUSTER)
+    spark = _place.get(cluster.url, ON_CLUSTER)
     yield spark
     _stop_queries(spark)
+
+
+@pytest.fixture
+def half_cluster_spark(_place: Place, cluster: Cluster) -> Iterator[SparkSession]:
+    """A session that leaves one of the two executors to another driver."""
+    spark = _place.get(cluster.url, ON_HALF_OF_IT)
+    yield spark
+    _stop_queries(spark)
+
+
+@pytest.fixture
+def free_cluster(_place: Place, cluster: Cluster) -> Cluster:
+    """The cluster with both executors left to drivers that are processes of their own."""
+    _place.clear()
+    return cluster
 
 
 @pytest.fixture
@@ -103,7 +111,7 @@ def bare_spark(
     """
     need_thin_python()
     monkeypatch.setenv("PYSPARK_PYTHON", str(PYTHON))
-    spark = _place.get(cluster.url, {**_ON_CLUSTER, **_SPECULATING, **_BARE})
+    spark = _place.get(cluster.url, {**ON_CLUSTER, **_SPECULATING, **_BARE})
     yield spark
     _stop_queries(spark)
 

@@ -1,21 +1,23 @@
 """A driver of its own, whose query is killed: see `killed_source`.
 
-python -m tests.spark.sink.killed_driver KIND ADDRESS CHECKPOINT FILES
+python -m tests.spark.sink.killed_driver MASTER KIND ADDRESS CHECKPOINT FILES
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from tests.services.spark_cluster import ON_HALF_OF_IT
 from tests.spark.sink.killed_source import NAME, WAITING, KilledSource, in_folder, point
 from tests.spark.sink.outputs import Output, numbered, start
 from tidemill.spark import session
 
 
-def main(kind: str, address: str, checkpoint: str, files: str) -> None:
-    spark = session(master="local[2]")
+def main(master: str, kind: str, address: str, checkpoint: str, files: str) -> None:
+    spark = session(master=master, config={} if master.startswith("local") else _config())
     gateway: Any = spark.sparkContext._gateway
     in_folder("driver.pid").write_text(str(gateway.proc.pid))
     spark.dataSource.register(KilledSource)
@@ -25,6 +27,12 @@ def main(kind: str, address: str, checkpoint: str, files: str) -> None:
     finally:
         if point() != WAITING:
             in_folder("driver.status").write_text(str(gateway.proc.wait(60)))
+
+
+def _config() -> dict[str, str]:
+    """Lets executors know what this process was told."""
+    told = ("PYTHONPATH", "TIDEMILL_TEST_POINT", "TIDEMILL_TEST_BATCH", "TIDEMILL_TEST_FOLDER")
+    return {**ON_HALF_OF_IT, **{f"spark.executorEnv.{name}": os.environ[name] for name in told}}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A data source as ours, that kills its driver, or lets it wait, at a labelled point of one batch.
 
 TIDEMILL_TEST_POINT   the label
+TIDEMILL_TEST_BATCH   the number of the batch
 TIDEMILL_TEST_FOLDER  where the driver's process id is found (`driver.pid`), and `reached` is
                       written once the point was reached
 
@@ -25,18 +26,19 @@ from tidemill.spark.data_source import TidemillDataSource
 from tidemill.spark.sink import stream_writer
 from tidemill.spark.sink.writers import Messages, StreamWriter
 
-BATCH = 2
 NAME = "tidemill-killed"
 AFTER_OFFSETS = "after the offset log"
 AFTER_STAGING = "after staging"
 AFTER_PUBLISH = "after publish"
 BEFORE_COMMIT_LOG = "before the commit log"
 WAITING = "waiting after staging"
+POINTS = (AFTER_OFFSETS, AFTER_STAGING, AFTER_PUBLISH, BEFORE_COMMIT_LOG)
+PUBLISHED = (AFTER_PUBLISH, BEFORE_COMMIT_LOG)  # where the batch is in the output already
 
 READLINK = f"""\
 #!/bin/sh
 case "$TIDEMILL_TEST_POINT:$1" in
-  "{BEFORE_COMMIT_LOG}:"*/commits/{BATCH})
+  "{BEFORE_COMMIT_LOG}:"*"/commits/$TIDEMILL_TEST_BATCH")
     printf '%s' "$TIDEMILL_TEST_POINT" > "$TIDEMILL_TEST_FOLDER/reached"
     kill -9 "$(cat "$TIDEMILL_TEST_FOLDER/driver.pid")" ;;
   *) exec {shutil.which("readlink")} "$@" ;;
@@ -60,12 +62,12 @@ class KilledWriter(StreamWriter):
         self._checkpoint = Path(checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        if (self._checkpoint / "offsets" / str(BATCH)).exists():
+        if (self._checkpoint / "offsets" / _batch()).exists():
             _at(AFTER_OFFSETS)
         return super().write(iterator)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        if batchId != BATCH:
+        if str(batchId) != _batch():
             super().commit(messages, batchId)
             return
         _at(AFTER_STAGING)
@@ -79,6 +81,10 @@ class KilledWriter(StreamWriter):
 
 def point() -> str:
     return os.environ["TIDEMILL_TEST_POINT"]
+
+
+def _batch() -> str:
+    return os.environ["TIDEMILL_TEST_BATCH"]
 
 
 def in_folder(name: str) -> Path:

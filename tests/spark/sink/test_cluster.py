@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tidemill as tm
 from tests.services.spark_cluster import Cluster
+from tests.spark.sink.conftest import Killed
+from tests.spark.sink.killed_source import POINTS
 from tests.spark.sink.outputs import (
     Output,
     add_files,
@@ -130,3 +132,39 @@ def test_a_query_from_log_to_queue_repeats_a_batch_without_a_trace(
     with pytest.raises(StreamingQueryException, match="TransactionRewound: number 0 of"):
         run(frame, output, checkpoint, txnAppId="copy")
     assert sorted(output.numbers()) == list(range(40))
+
+
+def test_drivers_killed_at_each_point_are_followed_by_others(
+    free_cluster: Cluster,
+    tmp_path: Path,
+    checkpoint: str,
+    killed: Killed,
+    request: pytest.FixtureRequest,
+) -> None:
+    """One query, and five drivers: each finishes the batch of the one before, and all but the last
+    are killed in the next.
+    """
+    output = Output.of("mysql", tmp_path, request)
+    add_files(tmp_path / "in", range(len(POINTS) + 2))
+    for batch, point in enumerate(POINTS, start=1):
+        killed.at(point, output, batch=batch, master=free_cluster.url)
+    spark: SparkSession = request.getfixturevalue("cluster_spark")
+    run(numbered(spark, tmp_path / "in"), output, checkpoint)
+    assert output.numbers() == expected(len(POINTS) + 2)
+
+
+def test_a_driver_that_was_thought_dead_changes_nothing(
+    half_cluster_spark: SparkSession,
+    cluster: Cluster,
+    tmp_path: Path,
+    checkpoint: str,
+    killed: Killed,
+) -> None:
+    """Two drivers on one checkpoint: the first hangs before it commits, the second goes on."""
+    output = Output("queue", str(tmp_path / "queue"))
+    add_files(tmp_path / "in", range(3))
+    with killed.waiting(output, batch=1, master=cluster.url) as driver:
+        run(numbered(half_cluster_spark, tmp_path / "in"), output, checkpoint)
+        assert output.numbers() == expected(3)
+    assert "TransactionRewound" in driver.errors
+    assert output.numbers() == expected(3)

@@ -4,13 +4,7 @@ exact, or they say why they cannot go on.
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.spark.sink import killed_source
+from tests.spark.sink.conftest import Killed
 from tests.spark.sink.outputs import (
     Output,
     add_files,
@@ -28,7 +23,6 @@ from tests.spark.sink.outputs import (
 )
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.parametrize("kind", ["queue", "log", "mysql"])
@@ -58,33 +52,20 @@ def test_a_batch_that_is_repeated_is_written_once(
     assert output.numbers() == expected(3) * 2
 
 
-@pytest.fixture
-def killed(tmp_path: Path, checkpoint: str) -> Callable[..., subprocess.Popen[str]]:
-    """Starts a driver of its own, which is killed at a point."""
-
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "readlink").write_text(killed_source.READLINK)
-    (programs / "readlink").chmod(0o755)
-
-    def start(point: str, output: Output) -> subprocess.Popen[str]:
-        environment = {
-            **os.environ,
-            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
-            "TIDEMILL_TEST_POINT": point,
-            "TIDEMILL_TEST_FOLDER": str(tmp_path),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
-        }
-        arguments = [output.kind, output.address, checkpoint, str(tmp_path / "in")]
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.sink.killed_driver", *arguments],
-            env=environment,
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return start
+def test_an_output_that_is_gone_is_not_made_anew_in_silence(
+    spark: SparkSession, tmp_path: Path, checkpoint: str
+) -> None:
+    output = Output("log", str(tmp_path / "log"))
+    add_files(tmp_path / "in", range(1))
+    run(numbered(spark, tmp_path / "in"), output, checkpoint)
+    shutil.move(output.address, tmp_path / "moved")
+    add_files(tmp_path / "in", range(1, 2))
+    with pytest.raises(StreamingQueryException, match=r"has written before, and now nothing is"):
+        run(numbered(spark, tmp_path / "in"), output, checkpoint)
+    assert not Path(output.address).exists()
+    shutil.move(tmp_path / "moved", output.address)
+    run(numbered(spark, tmp_path / "in"), output, checkpoint)
+    assert output.numbers() == expected(2)
 
 
 @pytest.mark.parametrize(
@@ -100,24 +81,14 @@ def test_a_driver_killed_in_the_middle_of_a_batch_is_followed_by_another(
     spark: SparkSession,
     tmp_path: Path,
     checkpoint: str,
-    killed: Callable[..., subprocess.Popen[str]],
+    killed: Killed,
     point: str,
     kind: str,
     request: pytest.FixtureRequest,
 ) -> None:
     output = Output.of(kind, tmp_path, request)
     add_files(tmp_path / "in", range(4))
-    with killed(point, output) as process:
-        _, errors = process.communicate(timeout=600)
-    assert process.returncode != 0
-    assert (tmp_path / "reached").read_text() == point, errors
-    is_published = point in (killed_source.AFTER_PUBLISH, killed_source.BEFORE_COMMIT_LOG)
-    assert output.numbers() == expected(3 if is_published else 2)
-    assert (tmp_path / "driver.status").read_text() == str(-signal.SIGKILL)
-    # Spark had noted what the batch is made of, and not that it was done.
-    assert (Path(checkpoint) / "offsets" / str(killed_source.BATCH)).is_file()
-    entry = Path(checkpoint) / "commits" / str(killed_source.BATCH)
-    assert not entry.exists()
+    killed.at(point, output, batch=2)
     run(numbered(spark, tmp_path / "in"), output, checkpoint)
     assert output.numbers() == expected(4)
 
@@ -126,24 +97,14 @@ def test_a_driver_that_was_thought_dead_changes_nothing(
     spark: SparkSession,
     tmp_path: Path,
     checkpoint: str,
-    killed: Callable[..., subprocess.Popen[str]],
+    killed: Killed,
     request: pytest.FixtureRequest,
 ) -> None:
     """Two drivers on one checkpoint: the first hangs before it commits, the second goes on."""
     output = Output.of("log", tmp_path, request)
     add_files(tmp_path / "in", range(4))
-    with killed(killed_source.WAITING, output) as process:
-        try:
-            deadline = time.monotonic() + 600
-            while not (tmp_path / "reached").exists():
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            run(numbered(spark, tmp_path / "in"), output, checkpoint)
-            assert output.numbers() == expected(4)
-        finally:
-            (tmp_path / "go").touch()
-            _, errors = process.communicate(timeout=600)
-    assert process.returncode != 0
-    assert "TransactionRewound" in errors
+    with killed.waiting(output, batch=2) as driver:
+        run(numbered(spark, tmp_path / "in"), output, checkpoint)
+        assert output.numbers() == expected(4)
+    assert "TransactionRewound" in driver.errors
     assert output.numbers() == expected(4)
