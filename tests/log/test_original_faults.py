@@ -73,16 +73,26 @@ def test_a_missing_row_does_not_stall_in_silence(path: Path) -> None:
         for number in range(3):
             out.send(b"row %d" % number)
     segment = path / "journal" / f"{1:016d}.segment"
-    data = bytearray(segment.read_bytes())
-    data[data.index(b"row 1")] ^= 1
-    segment.write_bytes(data)
-    with tm.Log(path) as log, log.receiver("one") as receiver:
-        first = receiver.receive()
-        assert first is not None
-        assert first.rows() == [b"row 0"]
-        with pytest.raises(tm.MissingRows) as caught:
-            receiver.receive()
-        assert (caught.value.first, caught.value.last) == (2, 2)
+    sound = segment.read_bytes()
+
+    def meet(place: int, error: type[tm.Corrupt]) -> tm.Corrupt:
+        """What a receiver meets behind the first row, if the byte at a place is wrong."""
+        segment.write_bytes(sound[:place] + bytes([sound[place] ^ 1]) + sound[place + 1 :])
+        with tm.Log(path) as log, log.receiver("one") as receiver:
+            first = receiver.receive()
+            assert first is not None
+            assert first.rows() == [b"row 0"]
+            with pytest.raises(error) as caught:
+                receiver.receive()
+        return caught.value
+
+    damaged = meet(sound.index(b"row 1"), tm.Corrupt)
+    assert "rows 2 to 2 are damaged" in str(damaged)
+    assert damaged.offset is not None
+    # Without its envelope nothing tells that a record was there at all.
+    missing = meet(damaged.offset, tm.MissingRows)
+    assert isinstance(missing, tm.MissingRows)
+    assert (missing.first, missing.last) == (2, 2)
 
 
 def test_futures_that_nobody_looks_at_block_no_one(address: Path | str) -> None:

@@ -48,7 +48,7 @@ def overtaken(frame: DataFrame, folder: str) -> DataFrame:
 
 
 def test_executors_without_tidemill_run_what_is_shipped(
-    bare_spark: SparkSession, tmp_path: Path, checkpoint: str
+    bare_spark: SparkSession, tmp_path: Path
 ) -> None:
     ship(bare_spark)
 
@@ -65,12 +65,6 @@ def test_executors_without_tidemill_run_what_is_shipped(
     rows.selectExpr("id AS n").write.format("tidemill").mode("append").save(str(tmp_path / "in"))
     found = read(bare_spark, tmp_path / "in", minPartitions=TASKS).selectExpr("count(*)", "sum(n)")
     assert found.first() == (ROWS, ROWS * (ROWS - 1) // 2)
-
-    stream = bare_spark.readStream.format("tidemill").option("startingOffsets", "earliest")
-    query = stream.load(str(tmp_path / "in")).writeStream.format("tidemill")
-    query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    query.start(str(tmp_path / "out")).awaitTermination()
-    assert Output("log", str(tmp_path / "out")).numbers() == list(range(ROWS))
 
 
 @pytest.mark.parametrize("kind", ["log", "mysql"])
