@@ -18,7 +18,11 @@ from tests.services.mariadb import MariaDB
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("measure", "targets"),
-    [(spark_source.measure, 4), (spark_sink.measure, 2), (spark_streaming.measure, 0)],
+    [
+        (spark_source.measure, 4),
+        pytest.param(spark_sink.measure, 2, marks=pytest.mark.soak),
+        pytest.param(spark_streaming.measure, 0, marks=pytest.mark.soak),
+    ],
 )
 def test_a_quick_run_gives_a_figure_for_each_line(
     spark: SparkSession,
