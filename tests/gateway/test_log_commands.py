@@ -182,6 +182,39 @@ def test_trim_stops_at_the_slowest_consumer(orders: Shell) -> None:
     assert orders.run("tidemill trim orders/ --before 2026-01-01").status == 2
 
 
+def test_trim_goes_by_age_by_size_and_by_what_was_received(orders: Shell) -> None:
+    usage = orders.run("tidemill trim orders/")
+    assert usage.status == 2
+    assert "--older-than, --bytes-max or --consumed" in usage.err
+    assert orders.run("tidemill trim orders/ --bytes-max much").status == 2
+    assert orders.good("tidemill trim orders/ --consumed --json").json()["first"] == 1
+    orders.good("tidemill receive orders/ one --rows 3")
+    done = orders.good("tidemill trim orders/ --consumed --older-than 7d --bytes-max 1TB")
+    assert done.out == "the first row is 4; gave up 3\n"
+    held = orders.good("tidemill trim orders/ --older-than 0s").out
+    assert held == (
+        "the first row is 4; gave up 0, up to the slowest consumer: --force goes further\n"
+    )
+    forced = orders.good("tidemill trim orders/ --bytes-max 0 --force --yes --json").json()
+    assert forced == {"first": 11, "next": 11, "trimmed": 7}
+
+
+def test_archive_keeps_what_the_limits_name_and_trims_the_rest(orders: Shell) -> None:
+    orders.good("tidemill receive orders/ one --rows 4")
+    done = orders.good("tidemill archive orders/ cold/ --consumed --json").json()
+    assert done["rows"] == 4
+    orphan = orders.folder / "cold" / "segments" / f"{3:020}-0-abcd.parquet"
+    orphan.write_bytes(b"left by a crash")
+    done = orders.good("tidemill archive orders/ --keep-bytes 1GB --keep 7d --sweep --json").json()
+    assert (done["rows"], done["swept"]) == (0, 1)
+    assert not orphan.exists()
+    said = orders.good("tidemill archive orders/ --keep-bytes 0 --trim-bytes 0").out
+    assert said.startswith("archived 6 rows in 1 segment, ")
+    assert said.endswith("; gave up 4 rows\n")
+    done = orders.good("tidemill archive orders/ --trim-older-than 30d --json").json()
+    assert done == {"rows": 0, "segments": 0, "bytes": 0, "swept": 0, "trimmed": 0}
+
+
 def test_a_publisher_elsewhere_is_named(orders: Shell) -> None:
     with tm.Log(orders.folder / "orders") as log, log.publisher():
         error = orders.refused("echo x | tidemill send orders/ - --format lines", 5, "locked")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
@@ -133,18 +133,45 @@ class Log(AsyncClosing):
         """End a consumer: nothing is kept for it any more."""
         await self._run(self._opened().remove_consumer, consumer)
 
-    async def trim(self, before: int | datetime, *, force: bool = False) -> int:
-        """Give up rows below a number, or from before a time; returns the first that is left."""
-        return await self._run(self._opened().trim, before, force=force)
+    async def trim(
+        self,
+        before: int | datetime | None = None,
+        *,
+        older_than: timedelta | None = None,
+        bytes_max: int | None = None,
+        consumed: bool = False,
+        force: bool = False,
+    ) -> int:
+        """Give up rows for ever, also those in the archive; returns the first that is left."""
+        return await self._run(
+            self._opened().trim,
+            before,
+            older_than=older_than,
+            bytes_max=bytes_max,
+            consumed=consumed,
+            force=force,
+        )
 
     async def archive(
         self,
         url: str | os.PathLike[str] | None = None,
         *,
         before: int | datetime | None = None,
+        older_than: timedelta | None = None,
+        bytes_max: int | None = None,
+        consumed: bool = False,
+        sweep: bool = False,
     ) -> Archived:
         """Move rows to an archive, a folder or `s3://bucket/prefix`, as Parquet files."""
-        return await self._run(self._opened().archive, url, before=before)
+        return await self._run(
+            self._opened().archive,
+            url,
+            before=before,
+            older_than=older_than,
+            bytes_max=bytes_max,
+            consumed=consumed,
+            sweep=sweep,
+        )
 
     async def close(self) -> None:
         """Close the publishers and receivers that were made here, and let go."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tidemill.errors import InvalidInput
@@ -17,6 +19,13 @@ LOG_VARIABLE = "TIDEMILL_LOG"
 FORMATS = ("ndjson", "csv", "parquet", "lines")
 BINARY = ("utf8", "base64")
 SYNC_MODES = ("full", "data", "index", "none")
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(s|m|h|d)", re.ASCII)
+_DURATION_S_MAX = 86_400 * 365_000
+_SIZE = re.compile(
+    r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?(?:([KMGTP])(i)?)?B?", re.ASCII | re.IGNORECASE
+)
 
 
 class OneOf:
@@ -103,6 +112,32 @@ def seconds(text: str) -> float:
     if not number >= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
     return number
+
+
+def duration(text: str) -> timedelta:
+    """A length of time, from a number and its unit.
+
+    >>> duration("30s"), duration("1.5h").total_seconds()
+    (datetime.timedelta(seconds=30), 5400.0)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or float(found[1]) * _SECONDS[found[2]] > _DURATION_S_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 30s, 5m, 12h or 7d")
+    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+
+
+def size(text: str) -> int:
+    """A number of bytes, with a unit or without.
+
+    >>> size("1000"), size("1.5GB"), size("2MiB")
+    (1000, 1500000000, 2097152)
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 500MB, 10GiB or 2TB")
+    base = 1_024 if found[3] else 1_000
+    number = float(found[1]) if "." in found[1] else int(found[1])
+    return int(number * base ** "KMGTP".index(found[2].upper()) * base if found[2] else number)
 
 
 def bucket(text: str) -> Shift | Width:

@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from tidemill.log.home import Home
 from tidemill.log.opening import open_store
 from tidemill.log.publisher import Publisher
 from tidemill.log.receiver import Receiver
-from tidemill.log.start import Start, row_at, start_seq
+from tidemill.log.retention import Retention
+from tidemill.log.start import Start, start_seq
 from tidemill.log.tiered import open_archiver
 
 if TYPE_CHECKING:
@@ -171,34 +172,52 @@ class Log(Closing):
         """
         self._store.remove_consumer(consumer)
 
-    def trim(self, before: int | datetime, *, force: bool = False) -> int:
-        """Give up rows below a number, or from before a time; returns the first that is left.
+    def trim(
+        self,
+        before: int | datetime | None = None,  # rows below a number, or from before a time
+        *,
+        older_than: timedelta | None = None,  # rows written longer ago than this
+        bytes_max: int | None = None,  # all but the newest that take so much, hot and archived
+        consumed: bool = False,  # rows that every consumer has acked
+        force: bool = False,  # whatever consumers have yet to ack
+    ) -> int:
+        """Give up rows for ever, also those in the archive; returns the first that is left.
 
-        Stops at the slowest consumer, unless forced.
+        A row goes if any of the limits says so. Stops at the slowest consumer, unless forced.
 
         >>> import tidemill as tm
+        >>> from datetime import timedelta
         >>> with tm.Log("memory:doc-log-trim") as log:
         ...     receipt = log.publisher().send([b"a", b"b", b"c"])
         ...     log.trim(before=3), log.read().rows()
+        ...     log.trim(older_than=timedelta(days=365), bytes_max=10**12, consumed=True)
         (3, [b'c'])
+        3
         """
-        first = row_at(self._store, before, "before")
-        if first is None:
-            raise InvalidInput(f"before is the number of a row, or a datetime; not {before!r}")
-        return self._store.trim(first, force=force)
+        retention = Retention(
+            before=before, older_than=older_than, bytes_max=bytes_max, consumed=consumed
+        )
+        if retention.is_empty:
+            raise InvalidInput("say which rows to trim: before, older_than, bytes_max or consumed")
+        return self._store.trim(retention.end(self._store), force=force)
 
     def archive(
         self,
         url: str | os.PathLike[str] | None = None,  # None: where the log was archived before
         *,
-        before: int | datetime | None = None,  # None: all rows there are now
+        before: int | datetime | None = None,  # rows below a number, or from before a time
+        older_than: timedelta | None = None,  # rows written longer ago than this
+        bytes_max: int | None = None,  # all but the newest rows that take so much where they are
+        consumed: bool = False,  # rows that every consumer has acked
+        sweep: bool = False,  # look for what crashes left in the whole archive
         on_progress: Callable[[Archived], None] = lambda _: None,  # after each segment
     ) -> Archived:
         """Move rows to an archive, a folder or `s3://bucket/prefix`, as Parquet files.
 
-        Each file is read back and compared with the rows before the log gives up its own. The log
-        writes down where its archive is; whoever reads it does not notice where rows are. Another
-        archiver fences this one, which raises `tm.Fenced`; nothing is lost, whatever is raised.
+        All rows that are there now, or those that any of the limits names. Each file is read back
+        and compared with the rows before the log gives up its own. The log writes down where its
+        archive is; whoever reads it does not notice where rows are. Another archiver fences this
+        one, which raises `tm.Fenced`; nothing is lost, whatever is raised.
 
         >>> import tempfile, tidemill as tm
         >>> with tm.Log("memory:doc-log-archive") as log:
@@ -207,19 +226,23 @@ class Log(Closing):
         ...     done.rows, done.segments, log.read().rows(), log.ends()
         (3, 1, [b'a', b'b', b'c'], Ends(first=1, next=4))
         """
+        retention = Retention(
+            before=before, older_than=older_than, bytes_max=bytes_max, consumed=consumed
+        )
         end = self._store.ends().next
-        if before is not None:
-            place = row_at(self._store, before, "before")
-            if place is None:
-                raise InvalidInput(f"before is the number of a row, or a datetime; not {before!r}")
-            end = min(end, place)
+        if not retention.is_empty:
+            end = min(end, retention.end(self._store, hot=True))
         archiver, self._archiver = self._archiver, None
-        if archiver is None or not archiver.is_at(url):
+        swept = 0
+        if archiver is None or sweep or not archiver.is_at(url):
             archiver = open_archiver(self._store, url)
+            swept = archiver.swept
+        if sweep:
+            swept += archiver.sweep(everywhere=True)
         done = archiver.run(end, on_progress)
         # After a failure the next pass begins with a new epoch, which lets it sweep what is left.
         self._archiver = archiver
-        return done
+        return done._replace(swept=swept)
 
     def close(self) -> None:
         """Close the publishers and receivers that were made here, and let go; twice does no harm.

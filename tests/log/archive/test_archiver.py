@@ -302,6 +302,29 @@ def test_a_stale_listing_removes_nothing_that_is_named(
     check(shelf, objects)
 
 
+def test_a_large_archive_is_swept_as_a_whole_when_told_to(objects: MemoryObjects) -> None:
+    """An archiver that takes over looks at the newest part alone once there are many pages."""
+    shelf = Shelf()
+    rows = [b"%d" % number for number in range(1, 101)]
+    fill(shelf, rows)
+    sizes = Sizes(segment_rows=2, manifest_segments=1)
+    archiver(shelf.open(), objects, sizes).run(101)
+    assert len(Archive(objects).look().pages) > 16
+    old, new = (f"{SEGMENTS}/{first:020}-1-abcd.parquet" for first in (7, 99))
+    page = f"{PAGES}/{5:020}-1-abcd.json"
+    part = f"{SEGMENTS}/{7:020}-1-abce.parquet.1f2e.part"
+    for name in (old, new, page, part):
+        objects.put_new(name, pa.py_buffer(b"left by a crash"))
+    mine = archiver(shelf.open(), objects, sizes)
+    assert mine.swept == 2
+    assert stray(objects) == {old, part}
+    on_its_way = f"{SEGMENTS}/{101:020}-{mine.epoch}-abcd.parquet"
+    objects.put_new(on_its_way, pa.py_buffer(b"of the archiver that is at it"))
+    assert mine.sweep(everywhere=True) == 2
+    assert stray(objects) == {on_its_way}
+    check(shelf, objects, rows)
+
+
 def test_what_others_put_there_is_left_alone(shelf: Shelf, objects: MemoryObjects) -> None:
     objects.put_new(f"{SEGMENTS}/README.txt", pa.py_buffer(b"hands off"))
     archiver(shelf.open(), objects).run(31)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 import threading
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
 
 import tidemill as tm
 from tidemill.files.report import counted
-from tidemill.gateway.arguments import Positional, add_log
+from tidemill.gateway.arguments import Positional, add_log, duration, size
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
@@ -18,40 +17,38 @@ from tidemill.gateway.log_opening import open_log
 DETAILS = """
 Rows become Parquet files in a folder or a bucket. Each is read back and compared before the log
 gives up its own rows; whoever reads the log does not notice. The log remembers where its archive
-is. Credentials for s3:// come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY).
-A second archiver takes over from the first, which ends.
+is, so that it may be left out. Credentials for s3:// come from the environment (AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY). A second archiver takes over from the first, which ends. Without --keep,
+--keep-bytes and --consumed all rows are archived, with some of them those that any of them names;
+--trim-older-than and --trim-bytes then give up the oldest rows for ever, up to the slowest
+consumer.
 """
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
 
 
-def duration(text: str) -> float:
-    """Seconds, from a number and its unit.
+@dataclass(slots=True)
+class _Done:
+    """What came of all passes so far."""
 
-    >>> duration("30s"), duration("1.5h")
-    (30.0, 5400.0)
-    """
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 30s, 5m, 12h or 7d")
-    return float(found[1]) * _UNITS[found[2]]
+    passes: list[tm.Archived] = field(default_factory=list)  # the last, as far as it has come
+    trimmed: int = 0
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    rounds: list[tm.Archived] = []  # of the last one, as far as it has come
+    done = _Done()
     pause = threading.Event()  # Nobody sets it; unlike a sleep, it is waited for with a bound.
     with open_log(options) as log, Interrupts() as interrupts:
         try:
             while True:
                 with interrupts.held():
-                    _pass(log, options, console, interrupts, rounds)
+                    _pass(log, options, console, interrupts, done)
+                    options.sweep = False  # Once is enough: later passes leave nothing.
                 if options.every is None:
                     break
-                pause.wait(options.every)
+                pause.wait(options.every.total_seconds())
         except KeyboardInterrupt:
-            _say(console, rounds)
+            _say(console, options, done)
             raise
-    _say(console, rounds)
+    _say(console, options, done)
 
 
 def _pass(
@@ -59,35 +56,53 @@ def _pass(
     options: argparse.Namespace,
     console: Console,
     interrupts: Interrupts,
-    rounds: list[tm.Archived],
+    done: _Done,
 ) -> None:
-    rounds.append(tm.Archived(0, 0, 0, 0))
+    done.passes.append(tm.Archived(0, 0, 0, 0))
     end = log.ends().next
 
-    def show(done: tm.Archived) -> None:
-        rounds[-1] = done
-        progress.show(done.rows, done.rows / max(1, end - done.first))
+    def show(step: tm.Archived) -> None:
+        done.passes[-1] = step
+        progress.show(step.rows, step.rows / max(1, end - step.first))
         interrupts.check()  # Between two segments: all that was done counts.
 
     with console.progress("archiving") as progress:
-        rounds[-1] = log.archive(options.url, before=_before(options), on_progress=show)
+        done.passes[-1] = log.archive(
+            options.url,
+            older_than=options.keep,
+            bytes_max=options.keep_bytes,
+            consumed=options.consumed,
+            sweep=options.sweep,
+            on_progress=show,
+        )
+    if _trims(options):
+        first = log.ends().first
+        limits = {"older_than": options.trim_older_than, "bytes_max": options.trim_bytes}
+        done.trimmed += log.trim(**limits) - first
 
 
-def _before(options: argparse.Namespace) -> datetime | None:
-    if options.keep is None:
-        return None
-    return datetime.now(UTC) - timedelta(seconds=options.keep)
+def _trims(options: argparse.Namespace) -> bool:
+    return options.trim_older_than is not None or options.trim_bytes is not None
 
 
-def _say(console: Console, rounds: list[tm.Archived]) -> None:
-    rows, segments = sum(one.rows for one in rounds), sum(one.segments for one in rounds)
-    size = sum(one.bytes for one in rounds)
+def _say(console: Console, options: argparse.Namespace, done: _Done) -> None:
+    rows, segments = sum(one.rows for one in done.passes), sum(one.segments for one in done.passes)
+    size, swept = sum(one.bytes for one in done.passes), sum(one.swept for one in done.passes)
     words = f"archived {counted(rows, 'row')} in {counted(segments, 'segment')}, {size:,} bytes"
-    console.result(words, {"rows": rows, "segments": segments, "bytes": size})
+    if swept:
+        words += f"; removed {counted(swept, 'object')} that crashes had left"
+    document = {"rows": rows, "segments": segments, "bytes": size, "swept": swept}
+    if _trims(options):
+        words += f"; gave up {counted(done.trimmed, 'row')}"
+        document["trimmed"] = done.trimmed
+    console.result(words, document)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_log(parser, Positional("url", "the archive: a folder, or s3://bucket/prefix"))
+    add_log(
+        parser,
+        Positional("url", "the archive: a folder, or s3://bucket/prefix", is_required=False),
+    )
     parser.add_argument(
         "--every",
         type=duration,
@@ -95,7 +110,33 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="again after so long (30s, 5m), until stopped",
     )
     parser.add_argument(
-        "--keep", type=duration, metavar="TIME", help="leave rows alone that are younger (12h, 7d)"
+        "--keep", type=duration, metavar="TIME", help="archive what is older than this (12h, 7d)"
+    )
+    parser.add_argument(
+        "--keep-bytes",
+        type=size,
+        metavar="SIZE",
+        help="archive all but the newest rows that take so much (500MB, 10GiB)",
+    )
+    parser.add_argument(
+        "--consumed", action="store_true", help="archive what every consumer has acked"
+    )
+    parser.add_argument(
+        "--trim-older-than",
+        type=duration,
+        metavar="TIME",
+        help="then give up for ever what is older than this (365d)",
+    )
+    parser.add_argument(
+        "--trim-bytes",
+        type=size,
+        metavar="SIZE",
+        help="then give up for ever all but the newest rows that take so much (2TB)",
+    )
+    parser.add_argument(
+        "--sweep",
+        action="store_true",
+        help="look through the whole archive for what crashes left, not just its newest part",
     )
 
 
@@ -106,6 +147,8 @@ COMMAND = Command(
     examples=(
         "tidemill archive orders/ orders-archive/",
         "tidemill archive mysql://app@localhost/shop/orders s3://backups/orders --every 30s",
+        "tidemill archive orders/ --every 5m --keep-bytes 10GiB --trim-older-than 365d",
+        "tidemill archive orders/ --sweep",
     ),
     arguments=_arguments,
     run=run,

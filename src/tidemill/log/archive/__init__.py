@@ -9,6 +9,7 @@ manifest    which rows lie in which segment; pure
 parquet     rows as a Parquet file, and back; pure
 archive     an archive, opened: reading, and changing the manifest
 dropping    giving up archived rows
+sweeping    what crashes left
 archiver    moves rows from a log to its archive
 archived    what came of it
 notes       what a log writes down about its archive

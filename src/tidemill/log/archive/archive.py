@@ -200,6 +200,23 @@ class Archive:
             frames.append((segment.first, rows, max(1, segment.bytes * rows // segment.rows)))
         return Layout.of(frames)
 
+    def newest_within(self, bytes_max: int, end: int) -> int:
+        """The first of the segments before row `end` that take at most so much together."""
+        for part in reversed(self.known.parts):
+            if isinstance(part, Page) and part.bytes <= bytes_max and part.next <= end:
+                bytes_max, end = bytes_max - part.bytes, part.first
+                continue
+            segments = self.segments_of(part) if isinstance(part, Page) else (part,)
+            for segment in reversed(segments):
+                rows = min(segment.next, end) - segment.first
+                if rows <= 0:
+                    continue
+                size = -(-segment.bytes * rows // segment.rows)
+                if size > bytes_max:
+                    return end
+                bytes_max, end = bytes_max - size, segment.first
+        return end
+
     def _between(self, start: int, end: int) -> Iterator[Segment]:
         for part in self.known.parts:
             if part.next > start and part.first < end:

@@ -17,6 +17,7 @@ class Archived(NamedTuple):
     next: int
     segments: int
     bytes: int  # of the segments' files
+    swept: int = 0  # objects that crashes had left, and that were removed
 
     @property
     def rows(self) -> int:

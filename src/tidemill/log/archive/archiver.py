@@ -53,16 +53,15 @@ from tidemill.log.archive.manifest import (
     Manifest,
     Segment,
     encode_page,
-    epoch_of,
     object_name,
 )
 from tidemill.log.archive.notes import ARCHIVE_NOTE, LOG_NOTE
 from tidemill.log.archive.objects import Absent, Present
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.sweeping import find_unnamed
 from tidemill.log.contract import LogStore
 
 _READ_BYTES = 16 * MIB
-_PAGES_SWEPT_MAX = 16  # of an archive that each new archiver lists as a whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,23 +127,10 @@ class Archiver:
         Of a large archive it looks at the newest segments only, where a crash leaves its own,
         unless it is to look everywhere.
         """
-        objects = self._archive.objects
         manifest = self._current(self._archive.look())
-        named = {segment.file for segment in manifest.segments}
-        after = ""
-        if everywhere or len(manifest.pages) <= _PAGES_SWEPT_MAX:
-            named |= {segment.file for segment in self._archive.segments(manifest)}
-        else:
-            after = f"{SEGMENTS}/{manifest.pages[-1].next:020}"
-        named |= {page.file for page in manifest.pages}
-        found = [*objects.names(SEGMENTS, after=after), *objects.names(PAGES)]
-        orphans = [
-            name
-            for name in found
-            if name not in named and (epoch := epoch_of(name)) is not None and epoch < self.epoch
-        ]
-        objects.delete(orphans)
-        return len(orphans)
+        found = find_unnamed(self._archive, manifest, everywhere=everywhere)
+        self._archive.objects.delete(found.orphans)
+        return len(found.orphans)
 
     def _run(
         self, manifest: Manifest, end: int, on_progress: Callable[[Archived], None]
