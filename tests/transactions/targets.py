@@ -15,10 +15,10 @@ from tidemill.files.log_state import Mark
 from tidemill.files.queue_staging import QueueStaging
 from tidemill.files.transaction import StagedPart, Staging
 from tidemill.log.contract import LogStore
-from tidemill.log.mysql.staging import MySQLStaging
-from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.on_files.store import FileLog
+from tidemill.log.sql.staging import ServerStaging
+from tidemill.log.sql.store import ServerLog
 
 
 class Target(ABC):
@@ -140,13 +140,13 @@ class FileLogTarget(LogTarget, QueueTarget):
 class MySQLTarget(LogTarget):
     def __init__(self, url: str) -> None:
         self.url = url
-        MySQLLog(url, parallelism=2).close()
+        ServerLog(url, parallelism=2).close()
 
-    def open(self) -> MySQLLog:
-        return MySQLLog(self.url)
+    def open(self) -> ServerLog:
+        return ServerLog(self.url)
 
     def staging(self, name: str = "load") -> Staging:
-        return MySQLStaging(self.url, name, retry_s=5)
+        return ServerStaging(self.url, name, retry_s=5)
 
     def staged(self) -> int:
         return self._do("SELECT COUNT(*) FROM queue_log_staging")

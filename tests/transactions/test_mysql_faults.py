@@ -18,9 +18,9 @@ from tests.transactions.targets import MySQLTarget
 from tests.transactions.test_transactions import rows_of
 from tidemill.errors import Fenced, StagingLost, TooLarge
 from tidemill.files.transaction import Outcome, StagedPart, Transaction
-from tidemill.log.mysql import staging
-from tidemill.log.mysql.staging import MySQLStaging
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql import staging
+from tidemill.log.sql.staging import ServerStaging
+from tidemill.log.sql.store import ServerLog
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_transaction_is_there_once_wherever_the_connection_fails(
     parts: list[StagedPart] = []
     with TcpProxy(mariadb.port) as proxy:
         faults = PacketFaults(proxy, kind, mariadb.url(database, "log", port=proxy.port), tally)
-        through = MySQLStaging(faults.url, "load", retry_s=60)
+        through = ServerStaging(faults.url, "load", retry_s=60)
 
         def before() -> None:
             nonlocal number
@@ -88,7 +88,7 @@ def test_staging_survives_a_connection_that_fails_at_every_packet(
 
 
 def test_a_commit_fences_a_publisher_that_is_open(target: MySQLTarget) -> None:
-    with MySQLLog(target.url) as log:
+    with ServerLog(target.url) as log:
         writer = log.claim()
         append(writer, [b"before"])
         target.staging().commit(Transaction("load", 0), [target.stage(0, ["staged"])])
@@ -108,7 +108,7 @@ def test_who_is_fenced_while_committing_tries_again_and_in_the_end_says_so(
         nonlocal fenced
         if fenced < times:
             fenced += 1
-            with MySQLLog(target.url) as other:
+            with ServerLog(target.url) as other:
                 other.claim()
         return run(commit, transaction)
 

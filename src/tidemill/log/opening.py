@@ -54,10 +54,10 @@ def open_store(
             raise unknown_option(error, "in a folder") from error
     if scheme in ("mysql", "mariadb"):
         # Its driver is an extra, which most programs do without.
-        from tidemill.log.mysql.store import MySQLLog  # noqa: PLC0415
+        from tidemill.log.sql.store import ServerLog  # noqa: PLC0415
 
         try:
-            return TieredLog(MySQLLog(str(address), schema=schema, **options))
+            return TieredLog(ServerLog(str(address), schema=schema, **options))
         except TypeError as error:
             raise unknown_option(error, "on a server") from error
     if scheme == "s3":

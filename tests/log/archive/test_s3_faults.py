@@ -17,7 +17,7 @@ from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver, Sizes
 from tidemill.log.archive.place import open_objects
 from tidemill.log.memory import Shelf
-from tidemill.log.mysql.checkup import verify
+from tidemill.log.sql.checkup import verify
 
 pytestmark = pytest.mark.slow
 

@@ -27,8 +27,8 @@ from tidemill.log.archive.archiver import Archiver, Sizes
 from tidemill.log.archive.place import open_objects
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
-from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.on_files.store import FileLog
+from tidemill.log.sql.store import ServerLog
 from tidemill.log.tiered import TieredLog
 
 
@@ -164,7 +164,7 @@ class MySQLBench(Bench):
         self._opened: list[LogStore] = []
 
     def open(self, schema: pa.Schema | None = None) -> LogStore:
-        store = MySQLLog(
+        store = ServerLog(
             self._server.url(self._database, "log"),
             schema=schema,
             parallelism=self._parallelism,

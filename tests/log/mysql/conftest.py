@@ -12,7 +12,7 @@ from tests.gateway.shell import shell
 from tests.log.mysql.packet_faults import KINDS, PacketFaults
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import TcpProxy
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql.store import ServerLog
 
 __all__ = ["faults", "open_log", "other", "proxy", "shell", "url"]
 
@@ -46,12 +46,12 @@ def url(mariadb: MariaDB, database: str) -> str:
 
 
 @pytest.fixture
-def open_log(url: str) -> Iterator[Callable[..., MySQLLog]]:
+def open_log(url: str) -> Iterator[Callable[..., ServerLog]]:
     """Opens the log with options, and closes it after the test."""
-    stores: list[MySQLLog] = []
+    stores: list[ServerLog] = []
 
-    def opened(**options: Any) -> MySQLLog:
-        stores.append(MySQLLog(url, **options))
+    def opened(**options: Any) -> ServerLog:
+        stores.append(ServerLog(url, **options))
         return stores[-1]
 
     yield opened

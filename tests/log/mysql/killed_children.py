@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 
 import tidemill as tm
-import tidemill.log.mysql.store
+import tidemill.log.sql.store
 from tests.faults.checker import UniqueValues
 
 CONSUMER = "billing"

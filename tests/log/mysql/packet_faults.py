@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.services.tcp_proxy import Fault, Kind, TcpProxy
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql.store import ServerLog
 
 # A blackhole costs as much time as it takes to notice it; the others cost none.
 KINDS = ["cut", "tear", pytest.param("blackhole", marks=pytest.mark.slow)]
@@ -24,11 +24,11 @@ class PacketFaults:
         self._proxy = proxy
         self._kind = kind
         self._tally = tally
-        self._stores: list[MySQLLog] = []
+        self._stores: list[ServerLog] = []
 
-    def open(self, parallelism: int) -> MySQLLog:
+    def open(self, parallelism: int) -> ServerLog:
         """The log through the proxy, with so many shards."""
-        self._stores.append(MySQLLog(self.url, parallelism=parallelism, retry_s=60))
+        self._stores.append(ServerLog(self.url, parallelism=parallelism, retry_s=60))
         return self._stores[-1]
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 import tidemill as tm
-from tidemill.log.mysql.address import Address
+from tidemill.log.sql.address import Address
 
 SECRET = "hush-hush"
 

@@ -12,13 +12,13 @@ from tests.log.contract.writing import append
 from tests.services.mariadb import MariaDB
 from tidemill.files.report import Severity
 from tidemill.files.transaction import Transaction
-from tidemill.log.mysql.checkup import verify
-from tidemill.log.mysql.staging import MySQLStaging
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql.checkup import verify
+from tidemill.log.sql.staging import ServerStaging
+from tidemill.log.sql.store import ServerLog
 
 
 @pytest.fixture
-def full(open_log: Callable[..., MySQLLog]) -> MySQLLog:
+def full(open_log: Callable[..., ServerLog]) -> ServerLog:
     store = open_log(parallelism=2)
     writer = store.claim()
     for number in range(6):
@@ -26,14 +26,14 @@ def full(open_log: Callable[..., MySQLLog]) -> MySQLLog:
     return store
 
 
-def test_a_healthy_log_is_well(full: MySQLLog, url: str) -> None:
+def test_a_healthy_log_is_well(full: ServerLog, url: str) -> None:
     report = verify(url)
     assert (report.rows, report.frames, report.worst) == (12, 6, None)
     assert "All is well." in str(report)
 
 
 def test_holes_and_damage_are_told_of_one_by_one(
-    full: MySQLLog, url: str, mariadb: MariaDB, database: str
+    full: ServerLog, url: str, mariadb: MariaDB, database: str
 ) -> None:
     table = f"{database}.queue_log_002_0000"
     mariadb.execute(f"DELETE FROM {table} WHERE first = 5")
@@ -49,9 +49,9 @@ def test_holes_and_damage_are_told_of_one_by_one(
 
 
 def test_what_is_staged_and_not_committed_is_told_of(
-    full: MySQLLog, url: str, mariadb: MariaDB, database: str
+    full: ServerLog, url: str, mariadb: MariaDB, database: str
 ) -> None:
-    attempt = MySQLStaging(url, "load").attempt(0)
+    attempt = ServerStaging(url, "load").attempt(0)
     attempt.write(pa.record_batch({"value": pa.array([b"staged"], pa.binary())}))
     part = attempt.finish()
     (finding,) = verify(url).findings
@@ -62,12 +62,12 @@ def test_what_is_staged_and_not_committed_is_told_of(
     report = verify(url)
     assert "1 of them for more than 7 days" in report.findings[0].what
     assert "All is well." in str(report)
-    MySQLStaging(url, "load").commit(Transaction("load", 0), [part])
+    ServerStaging(url, "load").commit(Transaction("load", 0), [part])
     assert not verify(url).findings
 
 
 def test_settings_that_void_durability_are_warnings(
-    full: MySQLLog, url: str, mariadb: MariaDB
+    full: ServerLog, url: str, mariadb: MariaDB
 ) -> None:
     mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
     try:
@@ -81,7 +81,7 @@ def test_settings_that_void_durability_are_warnings(
 
 
 def test_consumers_off_the_log_are_told_of(
-    full: MySQLLog, url: str, mariadb: MariaDB, database: str
+    full: ServerLog, url: str, mariadb: MariaDB, database: str
 ) -> None:
     full.claim_consumer("slow", start=1)
     full.claim_consumer("mad", start=1)
@@ -93,7 +93,7 @@ def test_consumers_off_the_log_are_told_of(
 
 @pytest.mark.slow
 def test_the_command_ends_with_the_status_of_what_it_found(
-    full: MySQLLog, url: str, mariadb: MariaDB, database: str, shell: Shell
+    full: ServerLog, url: str, mariadb: MariaDB, database: str, shell: Shell
 ) -> None:
     assert shell.good(f"tidemill --json doctor {url}").json()["rows"] == 12
     mariadb.execute(f"DELETE FROM {database}.queue_log_002_0001 WHERE first = 3")

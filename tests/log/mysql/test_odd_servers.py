@@ -12,7 +12,7 @@ import pytest
 import tidemill as tm
 from tests.services.mariadb import MariaDB
 from tests.services.server import skip_or_fail
-from tidemill.log.mysql.checkup import verify
+from tidemill.log.sql.checkup import verify
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,18 @@ from tests.log.contract.writing import append, append_by_turns, read_all
 from tests.services.mariadb import MariaDB
 from tidemill.errors import Bug
 from tidemill.log.contract import Ends
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql.store import ServerLog
 
 
 @pytest.fixture
 def halfway(
-    mariadb: MariaDB, database: str, open_log: Callable[..., MySQLLog]
-) -> Callable[[], MySQLLog]:
+    mariadb: MariaDB, database: str, open_log: Callable[..., ServerLog]
+) -> Callable[[], ServerLog]:
     """Makes a log with the rows 1 to 6, as a publisher leaves it that was killed when the first
     two were shown, and those behind them written.
     """
 
-    def make() -> MySQLLog:
+    def make() -> ServerLog:
         store = open_log(parallelism=3)
         append_by_turns(store.claim(), [[b"1"], [b"2"], [b"3", b"4"], [b"5"], [b"6"]])
         mariadb.execute(f"UPDATE {database}.queue_log_pointers SET pointer = 2 WHERE pointer = 6")
@@ -30,7 +30,7 @@ def halfway(
     return make
 
 
-def test_rows_above_it_cannot_be_read(halfway: Callable[[], MySQLLog]) -> None:
+def test_rows_above_it_cannot_be_read(halfway: Callable[[], ServerLog]) -> None:
     store = halfway()
     assert store.ends() == Ends(1, 3)
     assert read_all(store) == [b"1", b"2"]
@@ -41,7 +41,7 @@ def test_rows_above_it_cannot_be_read(halfway: Callable[[], MySQLLog]) -> None:
 
 
 def test_rows_above_it_are_gone_after_a_takeover(
-    halfway: Callable[[], MySQLLog], mariadb: MariaDB, database: str
+    halfway: Callable[[], ServerLog], mariadb: MariaDB, database: str
 ) -> None:
     store = halfway()
     writer = store.claim()
@@ -55,7 +55,7 @@ def test_rows_above_it_are_gone_after_a_takeover(
 
 
 def test_a_pointer_that_somebody_else_moved_stops_the_publisher(
-    mariadb: MariaDB, database: str, open_log: Callable[..., MySQLLog]
+    mariadb: MariaDB, database: str, open_log: Callable[..., ServerLog]
 ) -> None:
     store = open_log(parallelism=2)
     writer = store.claim()

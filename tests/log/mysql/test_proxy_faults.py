@@ -17,16 +17,16 @@ from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.errors import Fenced
 from tidemill.log.contract import Mark
-from tidemill.log.mysql.connection import IDLE_S
-from tidemill.log.mysql.rows import pack_rows
-from tidemill.log.mysql.store import MySQLLog
-from tidemill.log.mysql.writer import MySQLWriter
+from tidemill.log.sql.connection import IDLE_S
+from tidemill.log.sql.rows import pack_rows
+from tidemill.log.sql.store import ServerLog
+from tidemill.log.sql.writer import ServerWriter
 
 # What a client that vanished has locked stays so for twice as long, unless its connection is ended.
 LOCKS_HELD_S = IDLE_S / 2
 
 
-def _send(sent: Sent, writer: MySQLWriter, count: int = 2, marks: tuple[Mark, ...] = ()) -> None:
+def _send(sent: Sent, writer: ServerWriter, count: int = 2, marks: tuple[Mark, ...] = ()) -> None:
     send, rows = sent.attempt(count)
     sent.confirmed(send, append(writer, rows, marks).first)
 
@@ -177,7 +177,7 @@ def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
     mariadb: MariaDB, database: str, proxy: TcpProxy
 ) -> None:
     """Its locks would otherwise be held until the server notices, for many seconds."""
-    through = MySQLLog(
+    through = ServerLog(
         mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}", parallelism=1
     )
     old = through.claim()
@@ -193,7 +193,7 @@ def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
     failed.start()
     while proxy.fired is None:
         time.sleep(0.001)
-    with MySQLLog(mariadb.url(database, "log")) as store:
+    with ServerLog(mariadb.url(database, "log")) as store:
         began_s = time.monotonic()
         new = store.claim()
         assert time.monotonic() - began_s < LOCKS_HELD_S
@@ -209,7 +209,7 @@ def test_a_call_that_went_silent_in_a_transaction_is_repeated_at_once(
 ) -> None:
     """Or it would wait for its own locks."""
     url = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
-    with MySQLLog(url, parallelism=1) as store:
+    with ServerLog(url, parallelism=1) as store:
         store.claim_consumer("billing", start=1)
         # BEGIN and its answer; a SELECT and its row, in five; an UPDATE, whose lock is held then.
         proxy.arm(Fault(2 + 6 + 2, "blackhole"))

@@ -10,12 +10,12 @@ import pytest
 from tests.log.contract.writing import append, append_by_turns, read_all
 from tests.services.mariadb import MariaDB
 from tidemill.errors import Corrupt, Trimmed
-from tidemill.log.mysql import reading
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql import reading
+from tidemill.log.sql.store import ServerLog
 
 
 def test_more_places_than_are_looked_at_in_one_shard(
-    open_log: Callable[..., MySQLLog], monkeypatch: pytest.MonkeyPatch
+    open_log: Callable[..., ServerLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind the last place that a shard has given there may be more of it, so that a hole there
     is none.
@@ -32,7 +32,7 @@ def test_more_places_than_are_looked_at_in_one_shard(
 
 
 def test_rows_that_are_trimmed_while_they_are_read_are_not_missing(
-    open_log: Callable[..., MySQLLog], monkeypatch: pytest.MonkeyPatch
+    open_log: Callable[..., ServerLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their places were found, and they were gone when they were to be fetched."""
     store, other = open_log(parallelism=2), open_log()
@@ -62,7 +62,7 @@ def test_rows_that_are_trimmed_while_they_are_read_are_not_missing(
     ],
 )
 def test_a_row_that_does_not_hold_its_numbers_is_damaged(
-    open_log: Callable[..., MySQLLog], mariadb: MariaDB, database: str, change: str, reason: str
+    open_log: Callable[..., ServerLog], mariadb: MariaDB, database: str, change: str, reason: str
 ) -> None:
     """Every frame is whole: they lie in the wrong place, or some are missing."""
     store = open_log(parallelism=1)

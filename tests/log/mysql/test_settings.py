@@ -11,10 +11,10 @@ from tests.log.contract.writing import frames_of
 from tests.services.mariadb import MariaDB
 from tests.services.server import skip_or_fail
 from tidemill.errors import Unavailable
-from tidemill.log.mysql import patience
-from tidemill.log.mysql import writer as writing
-from tidemill.log.mysql.durability import ServerSettings
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.mysql.durability import settings_of
+from tidemill.log.sql import patience
+from tidemill.log.sql import writer as writing
+from tidemill.log.sql.store import ServerLog
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def relaxed(mariadb: MariaDB) -> Iterator[None]:
     mariadb.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 
 
-def _durability(store: MySQLLog) -> str:
+def _durability(store: ServerLog) -> str:
     writer = store.claim()
     return writer.append(0, writer.reserve(1), frames_of([b"a"]))
 
 
-def test_rows_are_synced_at_full_durability(open_log: Callable[..., MySQLLog]) -> None:
+def test_rows_are_synced_at_full_durability(open_log: Callable[..., ServerLog]) -> None:
     store = open_log()
     assert _durability(store) == "synced"
     assert store.settings().problems == ()
@@ -37,7 +37,7 @@ def test_rows_are_synced_at_full_durability(open_log: Callable[..., MySQLLog]) -
 
 
 def test_rows_are_buffered_if_the_server_does_not_sync(
-    open_log: Callable[..., MySQLLog], relaxed: None
+    open_log: Callable[..., ServerLog], relaxed: None
 ) -> None:
     store = open_log()
     assert _durability(store) == "buffered"
@@ -48,7 +48,7 @@ def test_rows_are_buffered_if_the_server_does_not_sync(
 
 def test_a_setting_that_changes_while_one_writes_is_noticed(
     mariadb: MariaDB,
-    open_log: Callable[..., MySQLLog],
+    open_log: Callable[..., ServerLog],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(writing, "_SETTINGS_S", 0.0)
@@ -66,7 +66,7 @@ def test_a_setting_that_changes_while_one_writes_is_noticed(
 
 
 def test_connections_lock_no_gaps_whatever_the_default_of_the_server(
-    mariadb: MariaDB, open_log: Callable[..., MySQLLog]
+    mariadb: MariaDB, open_log: Callable[..., ServerLog]
 ) -> None:
     """Under SERIALIZABLE a reader would wait for whoever writes."""
     mariadb.execute("SET GLOBAL tx_isolation = 'SERIALIZABLE'")
@@ -86,7 +86,7 @@ def test_a_binary_log_that_is_not_synced_is_told_of(tmp_path: Path) -> None:
         skip_or_fail(reason)
     with MariaDB(tmp_path, "--log-bin") as server:
         server.execute("CREATE DATABASE shop")
-        with MySQLLog(server.url("shop", "log"), parallelism=2) as store:
+        with ServerLog(server.url("shop", "log"), parallelism=2) as store:
             assert _durability(store) == "buffered"
             assert "sync_binlog = 0" in store.settings().problems[0]
             server.execute("SET GLOBAL sync_binlog = 1")
@@ -106,14 +106,14 @@ def test_a_binary_log_that_is_not_synced_is_told_of(tmp_path: Path) -> None:
 )
 def test_each_setting_that_voids_the_promise_is_named(name: str, value: str) -> None:
     values = {"log_bin": "ON", "sync_binlog": "1", "version": "10.11", name: value}
-    settings = ServerSettings.of(values)
+    settings = settings_of(values)
     assert settings.durability == "buffered"
     assert [problem for problem in settings.problems if f"{name} = {value}" in problem]
 
 
 def test_settings_that_keep_the_promise_are_not_complained_about() -> None:
     for values in ({}, {"innodb_flush_log_at_trx_commit": "3"}, {"sync_binlog": "0"}):
-        assert ServerSettings.of({"log_bin": "OFF", **values}).durability == "synced"
+        assert settings_of({"log_bin": "OFF", **values}).durability == "synced"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_what_others_need_of_a_server_does_not_matter(
     ((before,),) = mariadb.execute(f"SELECT @@GLOBAL.{name}")
     mariadb.execute(f"SET GLOBAL {setting}")
     try:
-        store = MySQLLog(url)
+        store = ServerLog(url)
     finally:
         mariadb.execute(f"SET GLOBAL {name} = %s", before)
     with store:
@@ -153,7 +153,7 @@ def test_whoever_waits_for_a_server_is_told_once(
 ) -> None:
     monkeypatch.setattr(patience, "TELL_S", 0.0)
     with pytest.raises(Unavailable, match=r"gave up after 0\.2 s"):
-        MySQLLog("mysql://app:hush@127.0.0.1:1/shop/orders", retry_s=0.2)
+        ServerLog("mysql://app:hush@127.0.0.1:1/shop/orders", retry_s=0.2)
     (record,) = caplog.records
     assert "mysql://app@127.0.0.1:1/shop/orders" in record.getMessage()
     assert "trying again" in record.getMessage()

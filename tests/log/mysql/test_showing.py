@@ -10,15 +10,16 @@ import pytest
 
 from tests.log.contract.writing import append, frames_of, read_all
 from tidemill.log.contract import Ends
-from tidemill.log.mysql.appending import Overtaken, show
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.rows import pack_rows
-from tidemill.log.mysql.store import MySQLLog
-from tidemill.log.mysql.under_way import Numbers
+from tidemill.log.mysql.statements import MySQLStatements
+from tidemill.log.sql.appending import show
+from tidemill.log.sql.connection import Connection, Overtaken
+from tidemill.log.sql.rows import pack_rows
+from tidemill.log.sql.store import ServerLog
+from tidemill.log.sql.under_way import Numbers
 
 
 @pytest.fixture
-def store(open_log: Callable[..., MySQLLog]) -> MySQLLog:
+def store(open_log: Callable[..., ServerLog]) -> ServerLog:
     """A log with one row that counts, and one behind it that does not, under epoch 2."""
     store = open_log(parallelism=1)
     append(store.claim(), [b"a"])
@@ -32,7 +33,7 @@ def store(open_log: Callable[..., MySQLLog]) -> MySQLLog:
 
 @pytest.mark.parametrize(("epoch", "first"), [(1, 2), (3, 2), (2, 1), (2, 3)])
 def test_a_pointer_is_moved_by_nobody_else_and_from_nowhere_else(
-    store: MySQLLog, epoch: int, first: int
+    store: ServerLog, epoch: int, first: int
 ) -> None:
     def move(connection: Connection) -> None:
         show(connection, store.statements, [Numbers(first, 1, 1)], [], epoch)
@@ -47,15 +48,20 @@ def test_a_pointer_is_moved_by_nobody_else_and_from_nowhere_else(
     [(1, 1, (2, 2, 2)), (2, 0, (2, 2, 2)), (2, 1, (3, 3, 2)), (2, 1, (2, 3, 2)), (2, 1, (2, 2, 1))],
 )
 def test_a_pointer_is_not_moved_over_a_row_that_is_not_there(
-    store: MySQLLog, epoch: int, pointer: int, row: tuple[int, int, int]
+    store: ServerLog, epoch: int, pointer: int, row: tuple[int, int, int]
 ) -> None:
-    move = store.statements.show_written[0]
+    move = _show_written(store)
     values = (2, 1, epoch, pointer, *row)
     assert store.run(lambda connection: connection.execute_prepared(move, values)) == 0
     assert store.ends() == Ends(1, 2)
 
 
-def test_a_pointer_is_moved_over_what_is_there(store: MySQLLog) -> None:
-    move, values = store.statements.show_written[0], (2, 1, 2, 1, 2, 2, 2)
+def test_a_pointer_is_moved_over_what_is_there(store: ServerLog) -> None:
+    move, values = _show_written(store), (2, 1, 2, 1, 2, 2, 2)
     assert store.run(lambda connection: connection.execute_prepared(move, values)) == 1
     assert read_all(store) == [b"a", b"b"]
+
+
+def _show_written(store: ServerLog) -> str:
+    assert isinstance(store.statements, MySQLStatements)
+    return store.statements.show_written[0]

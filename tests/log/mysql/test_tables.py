@@ -23,15 +23,18 @@ from tidemill.errors import (
     UnknownFormat,
 )
 from tidemill.log.contract import Ends
-from tidemill.log.mysql import connection as connecting
-from tidemill.log.mysql import tables
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.badges import new_badge
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.statements import REGISTER, REGISTRY, Statements
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.mysql.connection import MySQLConnection
+from tidemill.log.mysql.dialect import MYSQL
+from tidemill.log.mysql.statements import REGISTER, REGISTRY, MySQLStatements
+from tidemill.log.sql import connection as connecting
+from tidemill.log.sql import tables
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.badges import new_badge
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.statements import Statements
+from tidemill.log.sql.store import ServerLog
 
-Open = Callable[..., MySQLLog]
+Open = Callable[..., ServerLog]
 
 
 def test_the_tables_have_the_names_of_the_design(
@@ -100,7 +103,7 @@ def test_a_log_that_is_not_there_is_not_made_unless_asked_for(open_log: Open) ->
 
 @pytest.mark.parametrize("name", ["a-b.c", "1_2", "a" * 40, "select", "x_pointers"])
 def test_names_are_quoted(mariadb: MariaDB, database: str, name: str) -> None:
-    with MySQLLog(mariadb.url(database, name), parallelism=2) as store:
+    with ServerLog(mariadb.url(database, name), parallelism=2) as store:
         append(store.claim(), [b"a"])
         assert read_all(store) == [b"a"]
 
@@ -108,24 +111,24 @@ def test_names_are_quoted(mariadb: MariaDB, database: str, name: str) -> None:
 @pytest.mark.parametrize("name", ["a" * 41, "a`b", "a b", "x;DROP", "%60x", "a'"])
 def test_other_names_are_refused(mariadb: MariaDB, database: str, name: str) -> None:
     with pytest.raises(InvalidName):
-        MySQLLog(mariadb.url(database, name))
+        ServerLog(mariadb.url(database, name))
     assert mariadb.execute(f"SHOW TABLES FROM {database}") == []
 
 
 def test_names_that_differ_by_case_alone_are_refused(mariadb: MariaDB, database: str) -> None:
-    MySQLLog(mariadb.url(database, "Orders")).close()
+    ServerLog(mariadb.url(database, "Orders")).close()
     with pytest.raises(InvalidName, match="case alone"):
-        MySQLLog(mariadb.url(database, "orders"))
+        ServerLog(mariadb.url(database, "orders"))
 
 
 def test_a_log_whose_making_was_interrupted_is_finished_by_the_next(
     mariadb: MariaDB, database: str, url: str, open_log: Open
 ) -> None:
     """Registered with two shards, one table made, then the process was gone."""
-    connection = Connection(Address.parse(url), new_badge())
+    connection = MySQLConnection(Address.parse(url), new_badge())
     connection.execute(REGISTRY)
     connection.execute(REGISTER, b"log", b"log", 2)
-    connection.execute(Statements("log", 2).create[0])
+    connection.execute(MySQLStatements("log", 2).create[0])
     connection.close()
     with pytest.raises(InvalidInput, match="parallelism of 2"):
         open_log(parallelism=4)
@@ -138,7 +141,7 @@ def test_many_make_the_same_log_at_once(mariadb: MariaDB, database: str, url: st
     ends: list[Ends] = []
 
     def make() -> None:
-        with MySQLLog(url, parallelism=3) as store:
+        with ServerLog(url, parallelism=3) as store:
             ends.append(store.ends())
 
     threads = [threading.Thread(target=make) for _ in range(6)]
@@ -159,10 +162,10 @@ def test_tables_are_migrated_once_and_newer_ones_refused(
         calls.append(statements.shards[0])
         connection.execute(f"ALTER TABLE {statements.shards[0]} ADD COLUMN IF NOT EXISTS more INT")
 
-    connection = Connection(Address.parse(url), new_badge())
+    connection = MySQLConnection(Address.parse(url), new_badge())
     newer = [*tables.MIGRATIONS, add_a_column]
     for _ in range(2):
-        tables.open_tables(connection, "log", None, create=False, migrations=newer)
+        tables.open_tables(connection, MYSQL, "log", None, create=False, migrations=newer)
     connection.close()
     assert calls == ["`queue_log_001_0000`"]
     assert mariadb.execute(f"SELECT layout FROM {database}.tidemill_logs") == [(3,)]
@@ -203,7 +206,7 @@ def test_missing_rows_of_the_books_are_errors_that_name_them(
 
 def test_a_database_that_is_not_there_is_named(mariadb: MariaDB) -> None:
     with pytest.raises(NotAQueue, match="nowhere"):
-        MySQLLog(mariadb.url("nowhere", "log"))
+        ServerLog(mariadb.url("nowhere", "log"))
 
 
 def test_a_user_without_rights_is_refused_and_the_password_is_not_told(
@@ -211,13 +214,13 @@ def test_a_user_without_rights_is_refused_and_the_password_is_not_told(
 ) -> None:
     url = mariadb.url(database, "log").replace("root@", "nobody:secret@")
     with pytest.raises(NoAccess) as refused:
-        MySQLLog(url)
+        ServerLog(url)
     assert "secret" not in str(refused.value)
 
 
 def test_a_server_that_is_away_is_waited_for_in_vain_but_not_for_ever(mariadb: MariaDB) -> None:
     with pytest.raises(Unavailable, match=r"gave up after 0\.2 s"):
-        MySQLLog("mysql://root@127.0.0.1:1/test/log", retry_s=0.2)
+        ServerLog("mysql://root@127.0.0.1:1/test/log", retry_s=0.2)
 
 
 def test_rows_of_its_own_that_are_missing_are_told_of(

@@ -8,13 +8,13 @@ import pytest
 
 from tests.log.contract.writing import append, read_all
 from tidemill.errors import Fenced
-from tidemill.log.mysql import badges, takeover
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql import badges, takeover
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.store import ServerLog
 
 
 def test_a_writer_that_was_overtaken_ends_nobody_elses_connections(
-    open_log: Callable[..., MySQLLog],
+    open_log: Callable[..., ServerLog],
 ) -> None:
     old = open_log(parallelism=2).claim()
     append(old, [b"a"])
@@ -30,7 +30,7 @@ def test_a_writer_that_was_overtaken_ends_nobody_elses_connections(
 
 
 def test_a_writer_that_is_overtaken_while_it_recovers_is_fenced(
-    open_log: Callable[..., MySQLLog], monkeypatch: pytest.MonkeyPatch
+    open_log: Callable[..., ServerLog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newer one comes between its look and its transaction."""
     old_store, new_store = open_log(parallelism=1), open_log()

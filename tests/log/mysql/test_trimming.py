@@ -12,14 +12,14 @@ import pytest
 
 from tests.log.contract.writing import append
 from tests.services.mariadb import MariaDB
-from tidemill.log.mysql import trimming
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql import trimming
+from tidemill.log.sql.store import ServerLog
 
 FIRST = "SELECT pointer FROM queue_log_pointers WHERE name = '/first'"
 
 
 @pytest.fixture
-def full(open_log: Callable[..., MySQLLog]) -> MySQLLog:
+def full(open_log: Callable[..., ServerLog]) -> ServerLog:
     store = open_log(parallelism=1)
     writer = store.claim()
     for _ in range(20):
@@ -35,7 +35,7 @@ def _until_it_waits(mariadb: MariaDB, done: Future[Any]) -> None:
 
 
 def test_a_consumer_made_while_rows_are_trimmed_starts_behind_them(
-    full: MySQLLog, mariadb: MariaDB, other: pymysql.cursors.Cursor
+    full: ServerLog, mariadb: MariaDB, other: pymysql.cursors.Cursor
 ) -> None:
     other.execute(f"{FIRST} FOR UPDATE")  # as a trim begins
     with ThreadPoolExecutor(1) as threads:
@@ -47,7 +47,7 @@ def test_a_consumer_made_while_rows_are_trimmed_starts_behind_them(
 
 
 def test_rows_are_not_trimmed_under_a_consumer_that_is_being_made(
-    full: MySQLLog, mariadb: MariaDB, other: pymysql.cursors.Cursor
+    full: ServerLog, mariadb: MariaDB, other: pymysql.cursors.Cursor
 ) -> None:
     other.execute(f"{FIRST} LOCK IN SHARE MODE")  # as a claim begins
     with ThreadPoolExecutor(1) as threads:
@@ -59,7 +59,7 @@ def test_rows_are_not_trimmed_under_a_consumer_that_is_being_made(
 
 
 def test_everything_below_is_removed_piece_by_piece(
-    full: MySQLLog, mariadb: MariaDB, database: str, monkeypatch: pytest.MonkeyPatch
+    full: ServerLog, mariadb: MariaDB, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trimming, "ROWS_PER_DELETE", 3)
     append(full.claim(), [b"a", b"b", b"c"])

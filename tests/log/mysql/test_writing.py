@@ -19,13 +19,14 @@ from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.errors import Closed, DiskFull, Fenced, InvalidInput, OutcomeUnknown, TooLarge
 from tidemill.log.contract import Mark, Withdrawn
-from tidemill.log.mysql import connection as connecting
-from tidemill.log.mysql import writer as writing
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.badges import badge_of
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.mysql.connection import MySQLConnection
+from tidemill.log.sql import connection as connecting
+from tidemill.log.sql import writer as writing
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.badges import badge_of
+from tidemill.log.sql.store import ServerLog
 
-Open = Callable[..., MySQLLog]
+Open = Callable[..., ServerLog]
 
 
 def test_many_lanes_at_once_share_no_connection(
@@ -147,7 +148,7 @@ def test_statements_sent_together_are_all_run_and_each_has_its_answer(
 ) -> None:
     mariadb.execute(f"CREATE TABLE {database}.t (id BIGINT PRIMARY KEY) ENGINE=InnoDB")
     insert = "INSERT INTO t SELECT ? FROM DUAL WHERE ? > 0"
-    one = connecting.Connection(Address.parse(url), "badge", autocommit=False)
+    one = MySQLConnection(Address.parse(url), "badge", autocommit=False)
     answers = one.commit_together([(insert, (number, number)) for number in (7, 7, 8, 0)])
     assert [answers[index] for index in (0, 2, 3, 4)] == [1, 1, 0, 0]
     assert isinstance(answers[1], connecting.Duplicate)
@@ -373,7 +374,7 @@ def test_a_writer_whose_server_stays_away_breaks_and_a_new_one_finds_out(
     mariadb: MariaDB, database: str
 ) -> None:
     with TcpProxy(mariadb.port) as proxy:
-        store = MySQLLog(mariadb.url(database, "log", port=proxy.port), parallelism=1, retry_s=0.3)
+        store = ServerLog(mariadb.url(database, "log", port=proxy.port), parallelism=1, retry_s=0.3)
         writer = store.claim()
         append(writer, [b"a"])
         proxy.refuse(True)
@@ -397,8 +398,8 @@ def test_an_append_that_was_committed_before_another_took_over_is_confirmed(
     """The answer to its commit is lost, and when it looks, the log belongs to somebody else."""
     with (
         TcpProxy(mariadb.port) as proxy,
-        MySQLLog(mariadb.url(database, "log", port=proxy.port), parallelism=1) as store,
-        MySQLLog(mariadb.url(database, "log")) as others,
+        ServerLog(mariadb.url(database, "log", port=proxy.port), parallelism=1) as store,
+        ServerLog(mariadb.url(database, "log")) as others,
     ):
         writer = store.claim()
         append(writer, [b"a"])
@@ -458,7 +459,7 @@ def test_connections_that_were_idle_for_long_are_renewed_before_they_are_used(
 
 def test_closing_waits_for_nobody_when_the_server_is_away(mariadb: MariaDB, database: str) -> None:
     with TcpProxy(mariadb.port) as proxy:
-        store = MySQLLog(mariadb.url(database, "log", port=proxy.port), parallelism=1, retry_s=600)
+        store = ServerLog(mariadb.url(database, "log", port=proxy.port), parallelism=1, retry_s=600)
         writer = store.claim()
         append(writer, [b"a"])
         proxy.refuse(True)

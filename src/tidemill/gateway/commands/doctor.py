@@ -40,7 +40,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 
 def _verify_on_server(options: argparse.Namespace, console: Console) -> None:
-    from tidemill.log.mysql.checkup import verify  # noqa: PLC0415 (its driver is an extra)
+    from tidemill.log.sql.checkup import verify  # noqa: PLC0415 (its driver is an extra)
 
     if options.repair or options.set_aside:
         raise tm.InvalidInput("a log on a server is verified only: repair its tables there")

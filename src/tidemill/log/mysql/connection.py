@@ -1,20 +1,9 @@
-"""One connection to the server, whose errors are ours.
-
-A failed statement ends in one of three ways, and who called decides what to do about it:
-
-- `Lost`: the connection is gone, or silent for too long. Whether the statement took effect is
-  unknown. The connection is of no more use.
-- `Busy`: the server rolled the transaction back because of others (a deadlock, a lock that took
-  too long). It did not take effect; try again.
-- one of `tidemill.errors`: the server refused, and would again.
-"""
+"""One connection to MySQL or MariaDB."""
 
 from __future__ import annotations
 
 import ssl
 import struct
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -32,23 +21,51 @@ from tidemill.errors import (
     TidemillError,
     TooLarge,
 )
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.statements import COMMIT, ISOLATION, KILL, SESSION
+from tidemill.log.mysql.durability import VARIABLE_NAMES, settings_of
+from tidemill.log.mysql.statements import (
+    IS_USED,
+    ISOLATION,
+    KILL,
+    LOCK,
+    SESSION,
+    TABLES,
+    UNLOCK,
+    VARIABLES,
+    MySQLStatements,
+)
+from tidemill.log.sql import connection
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.connection import (
+    CONNECT_S_MAX,
+    Argument,
+    Busy,
+    Connection,
+    Duplicate,
+    HalfWritten,
+    Lost,
+    check_one,
+    values_of,
+)
+from tidemill.log.sql.rows import PackedRow
+from tidemill.log.sql.settings import ServerSettings
+from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
+from tidemill.log.sql.under_way import Numbers
 
 try:
     import pymysql
     import pymysql.constants.CLIENT
 
-    from tidemill.log.mysql.prepared import Argument, Prepared, query_command, run_together
+    from tidemill.log.mysql.prepared import (
+        TOGETHER_BYTES_MAX,
+        Prepared,
+        query_command,
+        run_together,
+    )
 except ImportError as cause:
     raise MissingExtra("a log on MySQL needs PyMySQL: pip install 'tidemill[mysql]'") from cause
 
-# Locks of a client that vanished without a word go when the server ends its connection: after this
-# long without a statement. So ours are renewed when they were idle for half of it.
-IDLE_S = 20
-LOCK_WAIT_S = 5
+_SPARE_BYTES = 4096  # of a command, beside the frames
 BADGE_S = 1  # how long to wait for an older connection with the same badge to be gone
-CONNECT_S_MAX = 10.0
 
 _BUSY = {1205, 1213, 1020}
 # The server is going away, was told to end this connection, or has no room for another.
@@ -85,14 +102,6 @@ _HINTS: dict[type[TidemillError], str] = {
 }
 
 
-class Lost(Exception):
-    """The connection broke; what was under way may have taken effect or not."""
-
-
-class Busy(Exception):
-    """The server rolled back what was under way because of others."""
-
-
 class _Driver(pymysql.Connection):
     """PyMySQL's connection, which uses TLS if the server offers it, without loading certificates
     that nothing is checked against each time.
@@ -118,21 +127,16 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-class Duplicate(StorageFailed):
-    """A row with that key is there already."""
+class MySQLConnection(Connection):
+    """One connection; without `autocommit` a transaction begins with the first statement."""
 
-
-class Connection:
-    """A connection on which each statement is by itself, unless it stands between BEGIN and
-    COMMIT; without `autocommit` a transaction begins with the first statement.
-    """
+    together_bytes_max = TOGETHER_BYTES_MAX - _SPARE_BYTES
 
     def __init__(self, address: Address, badge: str, *, autocommit: bool = True) -> None:
-        self.badge = badge  # see `badges`
+        super().__init__(badge)
         self._address = address
+        self._autocommit = autocommit
         self._prepared: dict[str, Prepared] = {}
-        self._in_use = threading.Lock()
-        self.used_s = time.monotonic()
         timeout_s = address.timeout_s
         try:
             self._driver: pymysql.Connection[Any] = _Driver(
@@ -159,40 +163,70 @@ class Connection:
             raise MissingExtra(f"to log in to {address.place}: {cause}") from cause
         try:
             self.execute(ISOLATION)
-            self.execute(SESSION, LOCK_WAIT_S, LOCK_WAIT_S, IDLE_S, badge, BADGE_S)
+            lock_wait_s = connection.LOCK_WAIT_S
+            self.execute(SESSION, lock_wait_s, lock_wait_s, connection.IDLE_S, badge, BADGE_S)
         except BaseException:
             self.close()
             raise
 
     @property
-    def is_stale(self) -> bool:
-        """Whether it was idle for so long that the server may end it, or gone."""
-        return not self._driver.open or time.monotonic() - self.used_s > IDLE_S / 2
+    def is_open(self) -> bool:
+        return bool(self._driver.open)
 
     def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """Run a statement, and give back its rows."""
         with self._statement(), self._driver.cursor() as cursor:
             cursor.execute(statement, arguments)
             return list(cursor.fetchall())
 
-    def query_row(self, statement: str, *arguments: object) -> tuple[Any, ...]:
-        """Run a statement that gives one row, of those that a log cannot be without."""
-        rows = self.query(statement, *arguments)
-        if len(rows) != 1:
-            raise Corrupt(
-                f"a row of the log's own is missing, restore it from a backup: {statement}"
-            )
-        return rows[0]
-
     def execute(self, statement: str, *arguments: object) -> int:
-        """Run a statement, and give back how many rows it changed."""
         with self._statement(), self._driver.cursor() as cursor:
             return cursor.execute(statement, arguments)
 
     def execute_prepared(self, statement: str, arguments: Sequence[Argument]) -> int:
-        """Run a statement that the server keeps; its parameters are written as `?`."""
         with self._statement():
             return self._prepare(statement).execute(arguments)
+
+    def begin(self) -> None:
+        if self._autocommit:
+            self.execute(BEGIN)
+
+    def write_row(
+        self, statements: Statements, lane: int, row: PackedRow, time_us: int, epoch: int
+    ) -> None:
+        inserted, committed = self.commit_together(
+            [(statements.insert[lane], values_of(row, time_us, epoch))]
+        )
+        check_one(inserted)
+        if isinstance(committed, Exception):
+            raise committed
+
+    def write_and_show_row(
+        self, statements: Statements, lane: int, row: PackedRow, numbers: Numbers, epoch: int
+    ) -> None:
+        """The server runs each of the statements whatever became of those before, so the pointer
+        moves only if the row is there:
+
+            row       pointer        commit
+            written   moved          the append is there
+            refused   finds no row   nothing is there
+            written   refused        a row above the pointer, to be removed by a takeover
+        """
+        if not isinstance(statements, MySQLStatements):
+            raise Bug("statements of another server")
+        before = numbers.first - 1
+        moved = (numbers.last, numbers.time_us, epoch, before, row.first, row.last, epoch)
+        inserted, shown, committed = self.commit_together(
+            [
+                (statements.insert[lane], values_of(row, numbers.time_us, epoch)),
+                (statements.show_written[lane], moved),
+            ]
+        )
+        check_one(inserted)
+        if isinstance(shown, Busy):
+            raise HalfWritten("the row of the writer pointer was locked") from shown
+        check_one(shown)
+        if isinstance(committed, Exception):
+            raise committed
 
     def commit_together(
         self, steps: Sequence[tuple[str, Sequence[Argument]]]
@@ -219,31 +253,45 @@ class Connection:
 
     @contextmanager
     def _statement(self) -> Iterator[None]:
-        """One statement and its answer. Two threads at once would get each other's answers, which
-        must not go unnoticed.
-        """
-        if not self._in_use.acquire(blocking=False):
-            raise Bug("two threads use one connection at once")
-        try:
-            yield
-            self.used_s = time.monotonic()
-        except (pymysql.err.Error, OSError, *_GARBLED) as cause:
-            raise self._ours(cause) from cause
-        finally:
-            self._in_use.release()
+        with self._alone():
+            try:
+                yield
+            except (pymysql.err.Error, OSError, *_GARBLED) as cause:
+                raise self._ours(cause) from cause
 
-    def kill(self, thread: int) -> None:
-        """End another connection of ours, and with it what it was doing."""
+    def take_lock(self, name: str, wait_s: float) -> bool:
+        return self.query(LOCK, name, wait_s) == [(1,)]
+
+    def give_lock(self, name: str) -> None:
+        self.query(UNLOCK, name)
+
+    def end_holders(self, badges: Sequence[str]) -> None:
+        asked = ", ".join([IS_USED] * len(badges))
+        for thread in self.query(f"SELECT {asked}", *badges)[0]:
+            if thread is not None:
+                self._kill(int(thread))
+
+    def _kill(self, thread: int) -> None:
         with self._statement(), self._driver.cursor() as cursor:
             try:
-                cursor.execute(KILL.format(thread=int(thread)))
+                cursor.execute(KILL.format(thread=thread))
             except pymysql.err.Error as cause:
                 # It is gone already, or somebody else's; then it ends when it was idle for long.
                 if cause.args[:1] not in ((1094,), (1095,)):
                     raise
 
+    def settings(self) -> ServerSettings:
+        values = self.query(VARIABLES, VARIABLE_NAMES)
+        return settings_of({str(name): str(value) for name, value in values})
+
+    def tables(self, names: Sequence[str]) -> dict[str, str]:
+        # Some servers keep names in lower case; those of logs differ by more than case anyway.
+        return {
+            (name.decode() if isinstance(name, bytes) else name).lower(): _problem(str(engine))
+            for name, engine in self.query(TABLES, names)
+        }
+
     def close(self) -> None:
-        """Close it, without a word to the server, which may not answer; twice does no harm."""
         self._driver._force_close()  # type: ignore[attr-defined]
 
     def _ours(self, cause: BaseException) -> Exception:
@@ -265,3 +313,9 @@ class Connection:
         message = cause.args[1] if len(cause.args) > 1 else str(cause)
         hint = _HINTS.get(kind, "")
         return kind(f"the server of {self._address.place} refuses ({code}): {message}{hint}")
+
+
+def _problem(engine: str) -> str:
+    if engine.lower() == "innodb":
+        return ""
+    return f"uses the engine {engine}, which has no transactions: ALTER TABLE … ENGINE=InnoDB"

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tidemill.errors import SchemaMismatch
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.pool import Pool
 from tidemill.log.mysql.relay import Relay, columns
 from tidemill.log.mysql.statements import OutboxStatements
 from tidemill.log.sends import Sourced, serialized
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.pool import Pool
 
 RETRY_S = 60.0
 

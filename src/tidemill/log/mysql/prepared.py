@@ -24,6 +24,7 @@ from typing import Any
 import pymysql
 
 from tidemill.errors import Bug
+from tidemill.log.sql.connection import Argument
 
 _QUERY = 0x03
 _PREPARE = 0x16
@@ -33,8 +34,6 @@ _INTEGER = b"\x08\x00"  # eight bytes, signed
 _BLOB = b"\xfc\x00"
 _PREPARED = struct.Struct("<xIHH")
 _EXECUTION = struct.Struct("<IBI")
-
-Argument = int | bytes | Sequence[bytes | memoryview]
 
 
 class Prepared:

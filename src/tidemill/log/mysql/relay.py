@@ -22,14 +22,15 @@ import pyarrow as pa
 from tidemill.batch import SchemaVersions
 from tidemill.closing import Closing
 from tidemill.errors import Closed, InvalidInput, Locked, NotAQueue, SchemaMismatch
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.badges import end_holders, new_badge
-from tidemill.log.mysql.connection import Busy, Connection, Lost
-from tidemill.log.mysql.patience import Patience
+from tidemill.log.mysql.connection import MySQLConnection
 from tidemill.log.mysql.rounds import Elsewhere, RowsGone, SameServer, Way, schema_of
-from tidemill.log.mysql.statements import LOCK, OUTBOX_COLUMNS, OutboxStatements
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.mysql.statements import OUTBOX_COLUMNS, OutboxStatements
 from tidemill.log.opening import open_store
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.badges import end_holders, new_badge
+from tidemill.log.sql.connection import Busy, Connection, Lost
+from tidemill.log.sql.patience import Patience
+from tidemill.log.sql.store import ServerLog
 from tidemill.log.tiered import TieredLog
 
 POLL_S_MIN = 0.01
@@ -130,12 +131,12 @@ class Relay(Closing):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        connection = Connection(self._address, new_badge())
+        connection = MySQLConnection(self._address, new_badge())
         try:
             # One of this relay's own that fell silent may hold the lock still.
             end_holders(connection, self._lost)
             self._lost = []
-            if connection.query(LOCK, self._lock, 1) != [(1,)]:
+            if not connection.take_lock(self._lock, 1):
                 raise Locked("another relay of this outbox is running")
         except BaseException as cause:
             connection.close()
@@ -166,7 +167,7 @@ def _way(address: Address, statements: OutboxStatements, log: str, options: dict
                 f"the log {store.place} has the columns {store.versions.newest.names}, which "
                 f"cannot hold those of the outbox, {schema.names}: {cause}"
             ) from cause
-        if isinstance(store.hot, MySQLLog) and store.hot.is_on_server_of(address):
+        if isinstance(store.hot, ServerLog) and store.hot.is_on_server_of(address):
             return SameServer(store.hot, statements)
         return Elsewhere(store, address, statements)
     except BaseException:

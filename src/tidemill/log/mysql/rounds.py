@@ -23,12 +23,12 @@ from tidemill.batch.columns import column_from_values
 from tidemill.errors import TidemillError
 from tidemill.log.contract import LogStore
 from tidemill.log.frames import encode_rows
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.connection import Connection
 from tidemill.log.mysql.statements import OutboxStatements
-from tidemill.log.mysql.store import MySQLLog
 from tidemill.log.publisher import Publisher
 from tidemill.log.sends import SOURCED
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.store import ServerLog
 
 ROWS_PER_ROUND = 1_000
 BYTES_PER_ROUND = 4 << 20
@@ -71,7 +71,7 @@ class Way(ABC):
 class SameServer(Way):
     """Into the log and out of the outbox in one transaction."""
 
-    def __init__(self, store: MySQLLog, statements: OutboxStatements) -> None:
+    def __init__(self, store: ServerLog, statements: OutboxStatements) -> None:
         self._store = store
         self._statements = statements
         self._writer = store.claim()

@@ -47,9 +47,9 @@ class Target:
         """What is staged there under a name."""
         if self.is_on_server:
             # Its driver is an extra, which who writes to folders does without.
-            from tidemill.log.mysql.staging import MySQLStaging  # noqa: PLC0415
+            from tidemill.log.sql.staging import ServerStaging  # noqa: PLC0415
 
-            return MySQLStaging(self.address, name)
+            return ServerStaging(self.address, name)
         if self.is_queue:
             return QueueStaging(Path(self.address), name, key=self.columns.key)
         return FileLogStaging(Path(self.address), name)

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.badges import end_holders, new_badge
-from tidemill.log.mysql.connection import Busy, Connection, Lost
-from tidemill.log.mysql.patience import Patience
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.badges import end_holders, new_badge
+from tidemill.log.sql.connection import Busy, Connection, Lost
+from tidemill.log.sql.dialect import dialect_of
+from tidemill.log.sql.patience import Patience
 
 IDLE_MAX = 4  # connections that are kept for the next call
 
@@ -21,6 +22,7 @@ class Pool:
 
     def __init__(self, address: Address, retry_s: float) -> None:
         self._address = address
+        self._connect = dialect_of(address).connect
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._lost: list[str] = []  # badges
@@ -67,7 +69,7 @@ class Pool:
                 if not connection.is_stale:
                     return connection
                 connection.close()
-        return Connection(self._address, new_badge())
+        return self._connect(self._address, new_badge())
 
     def _end_lost(self, connection: Connection) -> None:
         """End connections that fell silent, with the locks that they hold."""

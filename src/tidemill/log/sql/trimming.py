@@ -5,8 +5,8 @@ A crash in between leaves rows that nobody can read; the next trim removes them.
 
 from __future__ import annotations
 
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
 
 ROWS_PER_DELETE = 100  # of a table, so that no transaction is long
 

@@ -37,13 +37,14 @@ from tidemill.files.transaction import (
 from tidemill.limits import FRAME_BODY_BYTES_MAX, OWNER_WAIT_S, STAGED_S_MAX
 from tidemill.log.contract import LogFrame
 from tidemill.log.frames import encode_rows
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.badges import new_badge
-from tidemill.log.mysql.connection import Busy, Connection, Lost
-from tidemill.log.mysql.statements import LOCK, Statements
-from tidemill.log.mysql.store import RETRY_S, MySQLLog
-from tidemill.log.mysql.under_way import Numbers
-from tidemill.log.mysql.writer import MySQLWriter
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.badges import new_badge
+from tidemill.log.sql.connection import Busy, Connection, Lost
+from tidemill.log.sql.dialect import dialect_of
+from tidemill.log.sql.statements import Statements
+from tidemill.log.sql.store import RETRY_S, ServerLog
+from tidemill.log.sql.under_way import Numbers
+from tidemill.log.sql.writer import ServerWriter
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ _ROWS_PER_DELETE = 100
 _TRIES_MAX = 5  # to become the publisher and stay it, until the rows are there
 
 
-class MySQLStaging(Staging):
+class ServerStaging(Staging):
     """What is staged for a log that is there."""
 
     def __init__(self, url: str, name: str, *, retry_s: float = RETRY_S) -> None:
@@ -86,14 +87,14 @@ class MySQLStaging(Staging):
         with self._opened() as log:
             _sweep(log, self._name)
 
-    def _opened(self) -> MySQLLog:
-        return MySQLLog(self._url, create=False, retry_s=self._retry_s)
+    def _opened(self) -> ServerLog:
+        return ServerLog(self._url, create=False, retry_s=self._retry_s)
 
 
 class _TableAttempt(Attempt):
     """Rows of the staging table with a name that only this attempt has."""
 
-    def __init__(self, log: MySQLLog, name: str, partition: int) -> None:
+    def __init__(self, log: ServerLog, name: str, partition: int) -> None:
         super().__init__()
         self._log = log
         self._name = name.encode()
@@ -101,9 +102,9 @@ class _TableAttempt(Attempt):
         self._attempt = secrets.token_hex(16)
         self._digest = xxh3_128()
         self._frames = self._rows = self._bytes = 0
-        packet = log.settings().packet_bytes_max
-        self._bytes_max = min(packet - _PACKET_SPARE_BYTES, FRAME_BODY_BYTES_MAX)
-        self._setting = f"raise max_allowed_packet of the server, which is {packet}"
+        settings = log.settings()
+        self._bytes_max = min(settings.packet_bytes_max - _PACKET_SPARE_BYTES, FRAME_BODY_BYTES_MAX)
+        self._setting = settings.packet_advice
 
     def discard(self) -> None:
         try:
@@ -165,7 +166,7 @@ class _Staged(NamedTuple):
 class _Commit:
     """One try at a commit, under one epoch."""
 
-    def __init__(self, log: MySQLLog, writer: MySQLWriter, parts: Sequence[StagedPart]) -> None:
+    def __init__(self, log: ServerLog, writer: ServerWriter, parts: Sequence[StagedPart]) -> None:
         self._log = log
         self._writer = writer
         self._parts = parts
@@ -268,8 +269,8 @@ def _turn(address: Address) -> Iterator[None]:
     connection = None
     try:
         try:
-            connection = Connection(address, new_badge())
-            connection.query(LOCK, f"tidemill-commit:{of_log[:40]}", OWNER_WAIT_S)
+            connection = dialect_of(address).connect(address, new_badge())
+            connection.take_lock(f"tidemill-commit:{of_log[:40]}", OWNER_WAIT_S)
         except (Lost, Busy) as error:
             logger.warning("committing without waiting for others: %s", error)
         yield
@@ -278,7 +279,7 @@ def _turn(address: Address) -> Iterator[None]:
             connection.close()
 
 
-def _sweep(log: MySQLLog, name: str) -> None:
+def _sweep(log: ServerLog, name: str) -> None:
     """Remove what is staged under this name, and what others staged long ago. What cannot be
     removed does no harm but take room.
     """

@@ -18,10 +18,10 @@ from tidemill.batch import Layout, LogBatch, SchemaVersions
 from tidemill.errors import Corrupt
 from tidemill.log.contract import Ends
 from tidemill.log.frames import missing
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.rows import unpack_row
-from tidemill.log.mysql.statements import Statements
 from tidemill.log.refusals import trimmed
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.rows import unpack_row
+from tidemill.log.sql.statements import Statements
 
 PLACES_MAX = 256  # of each shard, in one statement
 LAYOUT_PLACES_MAX = 8_192  # ... where the places are all that is asked for
@@ -145,7 +145,7 @@ def decode_places(
         except Corrupt as damage:
             if batches:
                 return batches
-            table = statements.shards[place.shard].strip("`")
+            table = statements.shards[place.shard].strip(statements.quote)
             raise Corrupt(
                 f"the frames with rows {place.first} to {place.last} are damaged (table {table}, "
                 f"first = {place.first}): {damage.reason}"

@@ -10,7 +10,7 @@ from tidemill.errors import Corrupt, MissingRows, Trimmed
 from tidemill.files.report import Finding, Findings, Severity, counted
 from tidemill.limits import STAGED_S_MAX
 from tidemill.log.contract import Ends
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql.store import ServerLog
 from tidemill.log.tiered import TieredLog
 
 _ROWS_PER_LOOK = 100_000
@@ -79,7 +79,7 @@ def verify(url: str) -> LogReport:
     nobody reads them. Damage and holes are told of one by one.
     """
     findings = Findings()
-    with MySQLLog(url, create=False) as log:
+    with ServerLog(url, create=False) as log:
         settings = log.settings()
         for problem in settings.problems:
             what, _, advice = problem.partition("; ")
@@ -91,7 +91,7 @@ def verify(url: str) -> LogReport:
         return LogReport(log.place, settings.version, ends, rows, frames, size, tuple(findings.all))
 
 
-def _look_at_consumers(log: MySQLLog, ends: Ends, findings: Findings) -> None:
+def _look_at_consumers(log: ServerLog, ends: Ends, findings: Findings) -> None:
     for name, state in log.consumers().items():
         place = Path("consumers") / name
         if state.pointer < ends.first - 1:
@@ -102,7 +102,7 @@ def _look_at_consumers(log: MySQLLog, ends: Ends, findings: Findings) -> None:
             findings.damage("consumer", place, what, "remove the consumer, and make it again")
 
 
-def _look_at_staging(log: MySQLLog, findings: Findings) -> None:
+def _look_at_staging(log: ServerLog, findings: Findings) -> None:
     """Frames that tasks staged: for a commit that is to come, or that never came."""
     statement = log.statements.waiting
     ((count, size, old),) = log.run(lambda connection: connection.query(statement, STAGED_S_MAX))
@@ -119,7 +119,7 @@ def _look_at_staging(log: MySQLLog, findings: Findings) -> None:
         )
 
 
-def _look_at_rows(log: MySQLLog, ends: Ends, findings: Findings) -> tuple[int, int, int]:
+def _look_at_rows(log: ServerLog, ends: Ends, findings: Findings) -> tuple[int, int, int]:
     """Every row, also those that are in the archive alone."""
     rows = frames = size = 0
     at = ends.first

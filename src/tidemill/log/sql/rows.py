@@ -46,11 +46,11 @@ def pack_rows(
     return rows
 
 
-def check_fit(rows: Sequence[PackedRow], bytes_max: int) -> None:
+def check_fit(rows: Sequence[PackedRow], bytes_max: int, setting: str) -> None:
     """Refuse rows that have become too large since they were packed: the server would end the
     connection, and it may go unheard why.
 
-    >>> check_fit([PackedRow(1, 3, 100, [])], bytes_max=50)
+    >>> check_fit([PackedRow(1, 3, 100, [])], 50, "max_allowed_packet")
     Traceback (most recent call last):
     tidemill.errors.TooLarge: rows 1 to 3 take 100 bytes, and the server now takes 50: raise its \
 max_allowed_packet
@@ -59,7 +59,7 @@ max_allowed_packet
         if row.size > bytes_max:
             raise TooLarge(
                 f"rows {row.first} to {row.last} take {row.size} bytes, and the server now takes "
-                f"{bytes_max}: raise its max_allowed_packet"
+                f"{bytes_max}: raise its {setting}"
             )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tidemill.errors import InvalidInput
 from tidemill.log.contract import ConsumerClaim, ConsumerState
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
 from tidemill.log.refusals import consumer_fenced, not_there_yet
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
 from tidemill.names import check_unique
 
 

@@ -6,9 +6,10 @@ writes; the pointer's, which is the last, by whoever moves it.
 
 from __future__ import annotations
 
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.badges import badge_of
-from tidemill.log.mysql.connection import Connection
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.badges import badge_of
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.dialect import dialect_of
 
 
 class LaneConnections:
@@ -26,7 +27,7 @@ class LaneConnections:
             self.drop(place)
             connection = None
         if connection is None:
-            connection = Connection(
+            connection = dialect_of(self._address).connect(
                 self._address,
                 badge_of(self._owner, place),
                 # An append is a transaction anyway, and saves the statement that begins it.

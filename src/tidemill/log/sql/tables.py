@@ -12,26 +12,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from tidemill.errors import Corrupt, InvalidInput, NotAQueue, StorageFailed, UnknownFormat
-from tidemill.log.mysql.connection import Busy, Connection
-from tidemill.log.mysql.statements import (
-    LOCK,
-    REGISTER,
-    REGISTERED,
-    REGISTRY,
-    SET_LAYOUT,
-    UNLOCK,
-    Statements,
-)
+from tidemill.log.sql.connection import Busy, Connection
+from tidemill.log.sql.dialect import Dialect
+from tidemill.log.sql.statements import REGISTERED, SET_LAYOUT, Statements
 from tidemill.names import check_unique
 
 PARALLELISM = 4  # of a log that is made without saying
 PARALLELISM_MAX = 64
 _LOCK_S = 10
-
-_TABLES = (
-    "SELECT table_name, engine FROM information_schema.tables "
-    "WHERE table_schema = DATABASE() AND table_name IN %s"
-)
 
 Migration = Callable[[Connection, Statements], None]
 
@@ -42,7 +30,8 @@ def _create(connection: Connection, statements: Statements) -> None:
 
 
 def _add_staging(connection: Connection, statements: Statements) -> None:
-    connection.execute(statements.create_staging)
+    for statement in statements.create_staging:
+        connection.execute(statement)
 
 
 # From layout n to layout n + 1. Each can be repeated, because a crash may come after half of it:
@@ -52,6 +41,7 @@ MIGRATIONS: Sequence[Migration] = (_create, _add_staging)
 
 def open_tables(
     connection: Connection,
+    dialect: Dialect,
     name: str,
     parallelism: int | None,
     *,
@@ -69,7 +59,7 @@ def open_tables(
     if found is None or found[1] < len(migrations):
         if found is None and not create:
             raise NotAQueue(f"the database has no log named {name!r}: send to it, or create it")
-        found = _bring_up_to_date(connection, name, parallelism, migrations)
+        found = _bring_up_to_date(connection, dialect, name, parallelism, migrations)
     recorded, layout = found
     if layout > len(migrations):
         raise UnknownFormat(
@@ -80,14 +70,14 @@ def open_tables(
         raise InvalidInput(
             f"log {name!r} has a parallelism of {recorded}, not {parallelism}; it cannot be changed"
         )
-    statements = Statements(name, recorded)
+    statements = dialect.statements(name, recorded)
     _check(connection, statements)
     return statements
 
 
 def _registered(connection: Connection, name: str) -> tuple[int, int] | None:
     """(parallelism, layout), None if there is no such log."""
-    if not connection.query(_TABLES, ["tidemill_logs"]):
+    if not connection.tables(["tidemill_logs"]):
         return None
     rows = connection.query(REGISTERED, name.lower().encode())
     if not rows:
@@ -98,16 +88,21 @@ def _registered(connection: Connection, name: str) -> tuple[int, int] | None:
 
 
 def _bring_up_to_date(
-    connection: Connection, name: str, parallelism: int | None, migrations: Sequence[Migration]
+    connection: Connection,
+    dialect: Dialect,
+    name: str,
+    parallelism: int | None,
+    migrations: Sequence[Migration],
 ) -> tuple[int, int]:
     # One at a time. The server gives the lock back if this connection ends.
     lock = "tidemill:" + hashlib.sha256(name.lower().encode()).hexdigest()[:40]
-    if connection.query(LOCK, lock, _LOCK_S) != [(1,)]:
+    if not connection.take_lock(lock, _LOCK_S):
         raise Busy("another process is making or changing the tables")
     try:
-        connection.execute(REGISTRY)
+        statements = dialect.statements(name, parallelism or PARALLELISM)
+        connection.execute(statements.registry)
         connection.execute(
-            REGISTER, name.encode(), name.lower().encode(), parallelism or PARALLELISM
+            statements.register, name.encode(), name.lower().encode(), len(statements.shards)
         )
         found = _registered(connection, name)
         if found is None:
@@ -115,27 +110,20 @@ def _bring_up_to_date(
         recorded, layout = found
         if parallelism in (None, recorded):
             for number in range(layout, len(migrations)):
-                migrations[number](connection, Statements(name, recorded))
+                migrations[number](connection, dialect.statements(name, recorded))
                 connection.execute(SET_LAYOUT, number + 1, name.encode(), number)
                 layout = number + 1
         return recorded, layout
     finally:
-        connection.query(UNLOCK, lock)
+        connection.give_lock(lock)
 
 
 def _check(connection: Connection, statements: Statements) -> None:
-    """Every table is there, in an engine with transactions."""
-    # Some servers keep names in lower case; those of logs differ by more than case anyway.
-    engines = {
-        (name.decode() if isinstance(name, bytes) else name).lower(): engine
-        for name, engine in connection.query(_TABLES, statements.tables)
-    }
+    """Every table is there, in a form that keeps what is written."""
+    found = connection.tables(statements.tables)
     for table in statements.tables:
-        engine = engines.get(table.lower())
-        if engine is None:
+        problem = found.get(table.lower())
+        if problem is None:
             raise Corrupt(f"table {table} is missing: restore it from a backup")
-        if str(engine).lower() != "innodb":
-            raise StorageFailed(
-                f"table {table} uses the engine {engine}, which has no transactions: "
-                "ALTER TABLE … ENGINE=InnoDB"
-            )
+        if problem:
+            raise StorageFailed(f"table {table} {problem}")

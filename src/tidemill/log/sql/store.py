@@ -1,4 +1,4 @@
-"""A log on MySQL or MariaDB, opened."""
+"""A log on a server, opened."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from tidemill.log.contract import (
     LogStore,
 )
 from tidemill.log.home import Home
-from tidemill.log.mysql import consumers, reading, trimming
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.connection import Busy, Connection, Duplicate
-from tidemill.log.mysql.durability import ServerSettings
-from tidemill.log.mysql.pool import Pool
-from tidemill.log.mysql.statements import BEGIN, COMMIT
-from tidemill.log.mysql.tables import open_tables
-from tidemill.log.mysql.throttle import check_rate
-from tidemill.log.mysql.writer import MySQLWriter
+from tidemill.log.sql import consumers, reading, trimming
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.connection import Busy, Connection, Duplicate
+from tidemill.log.sql.dialect import dialect_of
+from tidemill.log.sql.pool import Pool
+from tidemill.log.sql.settings import ServerSettings
+from tidemill.log.sql.statements import BEGIN, COMMIT
+from tidemill.log.sql.tables import open_tables
+from tidemill.log.sql.throttle import check_rate
+from tidemill.log.sql.writer import ServerWriter
 from tidemill.names import check_name
 
 RETRY_S = 60.0
@@ -39,7 +40,7 @@ POLL_S_MAX = 0.1
 T = TypeVar("T")
 
 
-class MySQLLog(LogStore):
+class ServerLog(LogStore):
     """One user of a log on a server. Opening it makes its tables if they are not there.
 
     `parallelism` is the number of shards, and of connections that write; None takes what the log
@@ -72,13 +73,15 @@ class MySQLLog(LogStore):
         self._home = Home("the log")
         self._is_closed = False
         self._known = 0  # the last row that is known to be there; it stays readable or is trimmed
-        self._writers: weakref.WeakSet[MySQLWriter] = weakref.WeakSet()
+        self._writers: weakref.WeakSet[ServerWriter] = weakref.WeakSet()
         self._watchers: set[Callable[[], None]] = set()
         self._pool = Pool(self._address, retry_s)
-        name = self._address.name
+        dialect, name = dialect_of(self._address), self._address.name
         try:
             self.statements = self._pool.run(
-                lambda connection: open_tables(connection, name, parallelism, create=create)
+                lambda connection: open_tables(
+                    connection, dialect, name, parallelism, create=create
+                )
             )
             self._versions = self._pool.run(lambda connection: self._evolved(connection, schema))
         except BaseException:
@@ -92,12 +95,13 @@ class MySQLLog(LogStore):
 
     def settings(self) -> ServerSettings:
         """What the server promises, asked for anew."""
-        return self.run(ServerSettings.read)
+        return self.run(lambda connection: connection.settings())
 
     def is_on_server_of(self, address: Address) -> bool:
         """Whether one transaction can reach both; a server under two names counts as two."""
         mine = self._address
-        return (mine.host, mine.port, mine.unix_socket) == (
+        return (mine.scheme, mine.host, mine.port, mine.unix_socket) == (
+            address.scheme,
             address.host,
             address.port,
             address.unix_socket,
@@ -167,9 +171,9 @@ class MySQLLog(LogStore):
         for wakeup in list(self._watchers):
             wakeup()
 
-    def claim(self) -> MySQLWriter:
+    def claim(self) -> ServerWriter:
         self._check_open()
-        writer = MySQLWriter(
+        writer = ServerWriter(
             self._address,
             self.statements,
             self._pool,

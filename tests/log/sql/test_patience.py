@@ -10,9 +10,9 @@ import pytest
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import TcpProxy
 from tidemill.errors import Unavailable
-from tidemill.log.mysql import patience as waiting
-from tidemill.log.mysql.patience import Patience
-from tidemill.log.mysql.store import MySQLLog
+from tidemill.log.sql import patience as waiting
+from tidemill.log.sql.patience import Patience
+from tidemill.log.sql.store import ServerLog
 
 
 class Closing(threading.Event):
@@ -46,7 +46,7 @@ def test_a_server_that_is_away_is_not_asked_without_a_pause(
     """The original tries again as fast as it can."""
     with TcpProxy(mariadb.port) as proxy:
         url = mariadb.url(database, "log", port=proxy.port)
-        with MySQLLog(url, parallelism=1, retry_s=0.5) as store:
+        with ServerLog(url, parallelism=1, retry_s=0.5) as store:
             proxy.refuse(True)
             proxy.cut_all()
             before, began_s = proxy.refused, time.monotonic()

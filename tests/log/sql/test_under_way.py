@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.log.mysql.under_way import Numbers, UnderWay
+from tidemill.log.sql.under_way import Numbers, UnderWay
 
 STEPS = st.lists(
     st.tuples(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.log.contract import Mark
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.statements import Statements
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.statements import Statements
 
 
 def stored_mark(connection: Connection, statements: Statements, producer: str) -> Mark | None:
@@ -26,5 +26,4 @@ def store_marks(connection: Connection, statements: Statements, marks: Sequence[
         for mark in latest
         for value in (mark.producer.encode(), mark.number, mark.first, mark.last, mark.digest)
     ]
-    places = ", ".join(["(%s, %s, %s, %s, %s)"] * len(latest))
-    connection.execute(statements.marks + places, *values)
+    connection.execute(statements.marks(len(latest)), *values)

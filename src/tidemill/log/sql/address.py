@@ -1,18 +1,25 @@
-"""Where a log on MySQL is: ``mysql://user:password@host:port/database/name?option=value``."""
+"""Where a log on a server is: ``mysql://user:password@host:port/database/name?option=value``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput, InvalidName
 from tidemill.names import check_name
 
-NAME_LENGTH_MAX = 40  # the longest table name of a log is 18 longer, and MySQL allows 64
-_WANTED = (
-    "use mysql://user:password@host:3306/database/name, and write special characters in a password "
-    "as %2F for / and the like"
-)
+NAME_LENGTH_MAX = 40  # the longest name of a table or index is 19 longer, and servers allow 63
+
+
+class _Server(NamedTuple):
+    scheme: str  # by which messages name it
+    title: str
+    port: int
+
+
+_MYSQL = _Server("mysql", "MySQL", 3306)
+_SERVERS = {"mysql": _MYSQL, "mariadb": _MYSQL}
 _OPTIONS = ("unix_socket", "ssl_ca", "timeout_s")
 
 
@@ -25,6 +32,7 @@ class Address:
     ('db.example', 3306, 'shop', 'orders', 'mysql://app@db.example:3306/shop/orders')
     """
 
+    scheme: str  # mysql, of MariaDB too
     host: str
     port: int
     user: str
@@ -42,25 +50,28 @@ class Address:
         """Read a URL; anything that is wrong with it is `InvalidInput`, without its password."""
         try:
             parts = urlsplit(url)
-            port = parts.port or 3306
+            given_port = parts.port
         except ValueError:
             # Its words may hold the password, as may its cause.
-            raise InvalidInput(f"this is no URL of a log: {_WANTED}") from None
-        if parts.scheme not in ("mysql", "mariadb"):
+            raise InvalidInput(f"this is no URL of a log: {_wanted(_MYSQL)}") from None
+        server = _SERVERS.get(parts.scheme)
+        if server is None:
+            schemes = " or ".join(f"{one.scheme}://" for one in dict.fromkeys(_SERVERS.values()))
             raise InvalidInput(
-                f"the URL of a log on MySQL starts with mysql://, not {parts.scheme!r}"
+                f"the URL of a log on a server starts with {schemes}, not {parts.scheme!r}"
             )
         path = [unquote(part) for part in parts.path.split("/")[1:]]
         if len(path) != 2 or not all(path) or not parts.hostname:
-            raise InvalidInput(f"this is no URL of a log: {_WANTED}")
+            raise InvalidInput(f"this is no URL of a log: {_wanted(server)}")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise InvalidInput(
                 f"unknown option {unknown[0]!r} in the URL of a log: use {', '.join(_OPTIONS)}"
             )
         return cls(
+            scheme=server.scheme,
             host=parts.hostname,
-            port=port,
+            port=given_port or server.port,
             user=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
             database=path[0],
@@ -73,11 +84,11 @@ class Address:
     @property
     def place(self) -> str:
         """The log for messages: its URL without password."""
-        return f"mysql://{self.user}@{self.host}:{self.port}/{self.database}/{self.name}"
+        return f"{self.scheme}://{self.user}@{self.host}:{self.port}/{self.database}/{self.name}"
 
 
 def check_log_name(name: str) -> str:
-    """Return a name that a log on MySQL may have, else raise `InvalidName`.
+    """Return a name that a log on a server may have, else raise `InvalidName`.
 
     >>> check_log_name("orders")
     'orders'
@@ -85,7 +96,7 @@ def check_log_name(name: str) -> str:
     check_name(name, what="log")
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidName(
-            f"the name of a log on MySQL has at most {NAME_LENGTH_MAX} characters, this one has "
+            f"the name of a log on a server has at most {NAME_LENGTH_MAX} characters, this one has "
             f"{len(name)}: its tables' names are longer, and the server bounds them"
         )
     return name
@@ -99,3 +110,10 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < 1e6:
         raise InvalidInput(f"timeout_s must be a number of seconds above 0, not {text!r}")
     return seconds
+
+
+def _wanted(server: _Server) -> str:
+    return (
+        f"use {server.scheme}://user:password@host:{server.port}/database/name, and write special "
+        "characters in a password as %2F for / and the like"
+    )

@@ -1,9 +1,9 @@
 """How connections are found again: a connection that fell silent may be in the middle of a
 transaction, whose locks the server holds until it notices.
 
-Each connection wears a badge: a named lock of the server, which goes when the connection does. So
-whoever knows the name can ask which connection holds it, and end that. Numbers of connections would
-not do, because a server that was started again gives them anew.
+Each connection wears a badge: a name that the server knows for as long as the connection is there.
+So whoever knows the name can ask which connection has it, and end that. Numbers of connections
+would not do, because a server that was started again gives them anew.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.statements import IS_USED
+from tidemill.log.sql.connection import Connection
 
 
 def new_badge() -> str:
@@ -33,7 +32,4 @@ def end_holders(connection: Connection, badges: Iterable[str]) -> None:
     """End the connections with these badges, as far as there are any, but not the one asking."""
     names = [badge for badge in badges if badge != connection.badge]
     if names:
-        asked = ", ".join([IS_USED] * len(names))
-        for thread in connection.query(f"SELECT {asked}", *names)[0]:
-            if thread is not None:
-                connection.kill(int(thread))
+        connection.end_holders(names)

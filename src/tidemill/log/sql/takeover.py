@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidemill.log.mysql.badges import badge_of, end_holders
-from tidemill.log.mysql.connection import Connection
-from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
 from tidemill.log.refusals import publisher_fenced
+from tidemill.log.sql.badges import badge_of, end_holders
+from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
 
 
 class Taken(NamedTuple):

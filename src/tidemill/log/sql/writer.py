@@ -29,27 +29,19 @@ from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, 
 from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
-from tidemill.log.mysql.address import Address
-from tidemill.log.mysql.appending import (
-    Also,
-    HalfWritten,
-    Overtaken,
-    show,
-    write_and_show,
-    write_rows,
-)
-from tidemill.log.mysql.connection import Busy, Connection, Lost
-from tidemill.log.mysql.durability import ServerSettings
-from tidemill.log.mysql.lane_connections import LaneConnections
-from tidemill.log.mysql.marks import stored_mark
-from tidemill.log.mysql.patience import Patience
-from tidemill.log.mysql.pool import Pool
-from tidemill.log.mysql.rows import PackedRow, check_fit, pack_rows
-from tidemill.log.mysql.statements import BEGIN, COMMIT, Statements
-from tidemill.log.mysql.takeover import Taken, take_over
-from tidemill.log.mysql.throttle import Throttle
-from tidemill.log.mysql.under_way import Numbers, UnderWay
 from tidemill.log.refusals import publisher_fenced
+from tidemill.log.sql.address import Address
+from tidemill.log.sql.appending import Also, show, write_and_show, write_rows
+from tidemill.log.sql.connection import Busy, Connection, HalfWritten, Lost, Overtaken
+from tidemill.log.sql.lane_connections import LaneConnections
+from tidemill.log.sql.marks import stored_mark
+from tidemill.log.sql.patience import Patience
+from tidemill.log.sql.pool import Pool
+from tidemill.log.sql.rows import PackedRow, check_fit, pack_rows
+from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
+from tidemill.log.sql.takeover import Taken, take_over
+from tidemill.log.sql.throttle import Throttle
+from tidemill.log.sql.under_way import Numbers, UnderWay
 
 GROUP_BYTES = 4 << 20  # of one append; a reader fetches at least a whole one
 _PACKET_SPARE_BYTES = 4096  # beside the frames: the statement's other values, and a frame's header
@@ -60,8 +52,8 @@ class _Superseded(Exception):
     """This writer has taken a newer epoch since; look again, and write again if need be."""
 
 
-class MySQLWriter(LogWriter):
-    """Made by `MySQLLog.claim`, which takes the next epoch."""
+class ServerWriter(LogWriter):
+    """Made by `ServerLog.claim`, which takes the next epoch."""
 
     # A commit costs as much as some thousand small rows, so that little is better waited for.
     lane_bytes_min = 64 << 10
@@ -95,11 +87,11 @@ class MySQLWriter(LogWriter):
         self._connections = LaneConnections(address, self._owner, self.lanes + 1)
 
         self._settings_s = time.monotonic()
-        self._settings = pool.run(ServerSettings.read)
+        self._settings = pool.run(lambda connection: connection.settings())
         packet = self._settings.packet_bytes_max
         self._row_bytes_max = packet - _PACKET_SPARE_BYTES
         self.frame_bytes_max = max(0, min(self._row_bytes_max - 128, FRAME_BODY_BYTES_MAX))
-        self.frame_bytes_setting = f"raise max_allowed_packet of the server, which is {packet}"
+        self.frame_bytes_setting = self._settings.packet_advice
         self.group_bytes = min(GROUP_BYTES, self.frame_bytes_max)
 
         taken = pool.run(lambda connection: take_over(connection, statements, self._owner))
@@ -240,7 +232,7 @@ class MySQLWriter(LogWriter):
             connection = self._connections.get(lane)
             self._throttle.wrote(lane)
             with self._dropping(lane, connection, epoch):
-                check_fit(rows, self._settings.packet_bytes_max - _PACKET_SPARE_BYTES)
+                self._check_fit(rows)
                 write_and_show(
                     connection, self._statements, lane, rows, numbers, marks, epoch, also
                 )
@@ -260,8 +252,13 @@ class MySQLWriter(LogWriter):
         connection = self._connections.get(lane)
         self._throttle.wrote(lane)
         with self._dropping(lane, connection, epoch):
-            check_fit(rows, self._settings.packet_bytes_max - _PACKET_SPARE_BYTES)
+            self._check_fit(rows)
             write_rows(connection, self._statements, lane, rows, numbers, epoch)
+
+    def _check_fit(self, rows: Sequence[PackedRow]) -> None:
+        settings = self._settings
+        bytes_max = settings.packet_bytes_max - _PACKET_SPARE_BYTES
+        check_fit(rows, bytes_max, settings.packet_setting)
 
     @contextmanager
     def _dropping(self, place: int, connection: Connection, epoch: int) -> Iterator[None]:
@@ -400,7 +397,7 @@ class MySQLWriter(LogWriter):
                 raise
 
     def _renew(self, connection: Connection, epoch: int) -> Taken:
-        self._settings = ServerSettings.read(connection)
+        self._settings = connection.settings()
         return take_over(connection, self._statements, self._owner, only_from=epoch)
 
     def _pause(self, patience: Patience, cause: Exception) -> None:
@@ -438,6 +435,6 @@ class MySQLWriter(LogWriter):
             return
         self._settings_s = now_s
         try:
-            self._settings = ServerSettings.read(self._connections.get(place))
+            self._settings = self._connections.get(place).settings()
         except (Lost, Busy):
             self._connections.drop(place)  # Nothing was under way; the next append opens another.
