@@ -25,7 +25,8 @@ def run(options: argparse.Namespace, console: Console) -> None:
         "bytes_max": options.bytes_max,
         "consumed": options.consumed,
     }
-    if not any(limit not in (None, False) for limit in limits.values()):
+    # A limit of 0 bytes is one.
+    if all(limit is None or limit is False for limit in limits.values()):
         options.parser.error("say which: --before, --older-than, --bytes-max or --consumed")
     with open_log(options) as log:
         before = log.ends()
