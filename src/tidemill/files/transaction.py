@@ -1,6 +1,6 @@
 """Transactions: rows that many processes wrote, made readable in one step and only once.
 
-    tasks, on any machine     stage their rows durably, each attempt under a name of its own
+    tasks, on any machine     stage their rows, each attempt under a name of its own
     whoever commits           takes exactly the attempts it is told of, in the order of their
                               partitions, and stores them with a mark: the transaction's id, its
                               number, and what was in it
