@@ -5,6 +5,7 @@ remote         ... at a server of Spark Connect
 job_progress   a bar for its long jobs
 shipping       the code, for executors that have none
 reading        a queue or a log as a DataFrame
+native_scan    ... its archived rows by Spark's own Parquet reader
 data_source    what `format("tidemill")` is; Spark makes one for each read or write
 options        what a reader may be told; pure
 address        where a queue is, and what it is

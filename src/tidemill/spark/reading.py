@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
+
+from tidemill.errors import TidemillError
+
+if TYPE_CHECKING:
+    from tidemill.spark.native_scan import NativeScan
 
 T = TypeVar("T")
 Between: TypeAlias = tuple[T | None, T | None] | None
@@ -24,7 +29,8 @@ def read(
     """What is left of a queue, or the rows of a log, as of when the DataFrame is used.
 
     Frames that hold no row within the bounds are not read; a filter on the DataFrame only leaves
-    rows out of what was read.
+    rows out of what was read. Archived rows are read by Spark's own Parquet reader, where Spark has
+    a way to the archive; then the rows are those that are there when `read` is called.
 
     >>> import tempfile, tidemill as tm
     >>> from tidemill.spark import read, session
@@ -47,7 +53,34 @@ def read(
     if end is not None:
         options["endingTimestamp"] = (end + timedelta(microseconds=1)).isoformat()
     texts = {name: _text(value) for name, value in options.items() if value is not None}
-    return spark.read.format("tidemill").options(**texts).load(_full(spark, os.fspath(url)))
+    path = _full(spark, os.fspath(url))
+    scan = _native(spark, {**texts, "path": path})
+    if scan is None:
+        return spark.read.format("tidemill").options(**texts).load(path)
+    native = scan.frame(spark)
+    if scan.next == scan.end:
+        return native
+    for name in ("startingTimestamp", "endingTimestamp", "minSeq", "maxSeq"):
+        texts.pop(name, None)
+    texts |= {"startingOffsets": str(scan.next), "endingOffsets": str(scan.end)}
+    hot = spark.read.format("tidemill").options(**texts).schema(scan.columns).load(path)
+    return native.unionAll(hot)
+
+
+def _native(spark: SparkSession, options: dict[str, str]) -> NativeScan | None:
+    """What Spark reads by itself; None if that is nothing, or this process cannot tell."""
+    # Every executor imports this module, and none plans anything.
+    from tidemill.spark.address import find  # noqa: PLC0415
+    from tidemill.spark.native_scan import find_scan  # noqa: PLC0415
+    from tidemill.spark.options import SourceOptions  # noqa: PLC0415
+
+    try:
+        parsed = SourceOptions.parse(options)
+        if parsed.consumer or parsed.fork or parsed.trigger_rows_max or parsed.trigger_rows_min:
+            return None
+        return find_scan(spark, find(parsed.path), parsed)
+    except TidemillError:
+        return None  # The source says what is wrong, if something is.
 
 
 def _full(spark: SparkSession, url: str) -> str:

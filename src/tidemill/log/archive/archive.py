@@ -195,7 +195,7 @@ class Archive:
         elsewhere as well, are left out.
         """
         frames = []
-        for segment in self._between(start, min(end, cut)):
+        for segment in self.between(start, min(end, cut)):
             rows = min(segment.next, cut) - segment.first
             frames.append((segment.first, rows, max(1, segment.bytes * rows // segment.rows)))
         return Layout.of(frames)
@@ -217,7 +217,8 @@ class Archive:
                 bytes_max, end = bytes_max - size, segment.first
         return end
 
-    def _between(self, start: int, end: int) -> Iterator[Segment]:
+    def between(self, start: int, end: int) -> Iterator[Segment]:
+        """The segments, as far as is known, that hold rows from `start` up to `end`."""
         for part in self.known.parts:
             if part.next > start and part.first < end:
                 inner = self.segments_of(part) if isinstance(part, Page) else (part,)
