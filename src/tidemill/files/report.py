@@ -7,7 +7,7 @@ damage    stored bytes are lost, or cannot be trusted
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -102,8 +102,7 @@ class Report:
     @property
     def worst(self) -> Severity | None:
         """How bad the worst finding is; None if there is none."""
-        order = list(Severity)
-        return max((one.severity for one in self.findings), key=order.index, default=None)
+        return worst_of(self.findings)
 
     @property
     def is_healthy(self) -> bool:
@@ -156,6 +155,12 @@ _VERDICTS = {
     Severity.WARNING: "Nothing is lost, but see the warnings.",
     Severity.DAMAGE: "Something is damaged; copy the folder before you change anything.",
 }
+
+
+def worst_of(findings: Iterable[Finding]) -> Severity | None:
+    """How bad the worst of them is; None if there is none."""
+    order = list(Severity)
+    return max((one.severity for one in findings), key=order.index, default=None)
 
 
 class Findings:

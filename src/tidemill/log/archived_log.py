@@ -34,6 +34,10 @@ class ArchivedLog(LogStore):
         self._is_closed = False
         self._archive.look()
 
+    def archive(self) -> Archive:
+        """The archive itself."""
+        return self._opened()
+
     @property
     def versions(self) -> SchemaVersions:
         return self._opened().known.versions

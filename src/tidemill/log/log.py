@@ -23,10 +23,12 @@ from tidemill.log.publisher import Publisher
 from tidemill.log.receiver import Receiver
 from tidemill.log.retention import Retention
 from tidemill.log.start import Start, start_seq
-from tidemill.log.tiered import open_archiver
+from tidemill.log.tiered import open_archiver, verify_archive
 
 if TYPE_CHECKING:
+    from tidemill.files.report import OnProgress
     from tidemill.log.archive.archiver import Archiver
+    from tidemill.log.archive.report import ArchiveReport
 
 _READ_BYTES_MAX = 256 * 1024 * 1024
 
@@ -243,6 +245,27 @@ class Log(Closing):
         # After a failure the next pass begins with a new epoch, which lets it sweep what is left.
         self._archiver = archiver
         return done._replace(swept=swept)
+
+    def verify_archive(
+        self,
+        *,
+        deep: bool = False,  # read every byte, not just the ends of files
+        repair: bool = False,  # remove what crashes left
+        on_progress: OnProgress | None = None,  # called after each segment
+    ) -> ArchiveReport:
+        """Verify the archive and how it fits the log; changes nothing unless told to repair.
+
+        A log opened at the address of an archive is that archive alone.
+
+        >>> import tempfile, tidemill as tm
+        >>> with tm.Log("memory:doc-log-verify") as log:
+        ...     receipt = log.publisher().send([b"a", b"b", b"c"])
+        ...     done = log.archive(tempfile.mkdtemp())
+        ...     report = log.verify_archive(deep=True)
+        >>> report.rows, report.worst
+        (3, None)
+        """
+        return verify_archive(self._store, deep=deep, repair=repair, on_progress=on_progress)
 
     def close(self) -> None:
         """Close the publishers and receivers that were made here, and let go; twice does no harm.

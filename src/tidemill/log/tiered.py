@@ -18,15 +18,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidemill.batch import Layout, LogBatch, SchemaVersions, project
-from tidemill.errors import InvalidInput, MissingRows, SurroundingsError
+from tidemill.errors import InvalidInput, MissingRows, NotAnArchive, SurroundingsError
 from tidemill.limits import INT64_MAX
 from tidemill.log.archive.notes import ARCHIVE_NOTE
 from tidemill.log.contract import ConsumerClaim, ConsumerState, Ends, LogStore, LogWriter
 from tidemill.log.refusals import trimmed
 
 if TYPE_CHECKING:
+    from tidemill.files.report import OnProgress
     from tidemill.log.archive.archive import Archive
     from tidemill.log.archive.archiver import Archiver
+    from tidemill.log.archive.report import ArchiveReport
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +165,21 @@ class TieredLog(LogStore):
             LogBatch(project(batch.payload, newest), batch.first_seq, batch.times)
             for batch in batches
         ]
+
+
+def verify_archive(
+    log: TieredLog, *, deep: bool, repair: bool, on_progress: OnProgress | None
+) -> ArchiveReport:
+    """Verify the archive of a log; of an archive that is opened alone, that."""
+    from tidemill.log.archive.checkup import verify  # noqa: PLC0415 (as above)
+    from tidemill.log.archived_log import ArchivedLog  # noqa: PLC0415
+
+    alone = log.hot.archive() if isinstance(log.hot, ArchivedLog) else None
+    archive = alone or log.archive()
+    if archive is None:
+        raise NotAnArchive(f"{log.place} has no archive: `log.archive(url)` makes one")
+    hot = log.hot if alone is None else None
+    return verify(archive, log=hot, deep=deep, repair=repair, on_progress=on_progress)
 
 
 def open_archiver(log: TieredLog, url: str | os.PathLike[str] | None) -> Archiver:

@@ -10,6 +10,8 @@ parquet     rows as a Parquet file, and back; pure
 archive     an archive, opened: reading, and changing the manifest
 dropping    giving up archived rows
 sweeping    what crashes left
+checkup     the doctor of an archive
+report      what it says; pure
 archiver    moves rows from a log to its archive
 archived    what came of it
 notes       what a log writes down about its archive

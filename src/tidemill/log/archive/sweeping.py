@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidemill.errors import Corrupt
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest, epoch_of
+from tidemill.log.archive.objects import Absent
 
 _PAGES_SWEPT_MAX = 16  # of an archive that each new archiver lists as a whole
 
@@ -25,18 +27,20 @@ class Unnamed(NamedTuple):
 
 
 def find_unnamed(archive: Archive, manifest: Manifest, *, everywhere: bool = True) -> Unnamed:
-    """What lies in the archive beside that which the manifest names; it was read before.
+    """What lies in the archive beside that which the manifest names.
 
     Not everywhere, of a large archive: only among the newest segments, where a crash leaves its
     own.
     """
-    named = {segment.file for segment in manifest.segments}
-    after = ""
-    if everywhere or len(manifest.pages) <= _PAGES_SWEPT_MAX:
-        named |= {segment.file for segment in archive.segments(manifest)}
-    else:
-        after = f"{SEGMENTS}/{manifest.pages[-1].next:020}"
-    named |= {page.file for page in manifest.pages}
+    while True:
+        try:
+            named, after = _named(archive, manifest, everywhere=everywhere)
+            break
+        except Absent as absence:
+            # Somebody trims, and has written a page anew. The next manifest names that.
+            manifest, old = archive.look(), manifest
+            if manifest == old:
+                raise Corrupt(f"{absence} is gone from the archive {archive.place}") from absence
     gone = set(manifest.gone)
     found = Unnamed([], [], [])
     for name in (*archive.objects.names(SEGMENTS, after=after), *archive.objects.names(PAGES)):
@@ -50,3 +54,11 @@ def find_unnamed(archive: Archive, manifest: Manifest, *, everywhere: bool = Tru
         else:
             found.under_way.append(name)
     return found
+
+
+def _named(archive: Archive, manifest: Manifest, *, everywhere: bool) -> tuple[set[str], str]:
+    """The names that a manifest lists, and behind which of them they are all there is."""
+    named = {part.file for part in manifest.parts}
+    if everywhere or len(manifest.pages) <= _PAGES_SWEPT_MAX:
+        return named | {segment.file for segment in archive.segments(manifest)}, ""
+    return named, f"{SEGMENTS}/{manifest.pages[-1].next:020}"

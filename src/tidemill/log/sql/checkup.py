@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.errors import Corrupt, MissingRows, Trimmed
-from tidemill.files.report import Finding, Findings, Severity, counted
+from tidemill.files.report import Finding, Findings, Severity, counted, worst_of
 from tidemill.limits import STAGED_S_MAX
 from tidemill.log.contract import Ends
 from tidemill.log.sql.store import ServerLog
@@ -38,8 +38,7 @@ class LogReport:
     @property
     def worst(self) -> Severity | None:
         """How bad the worst finding is; None if there is none."""
-        order = list(Severity)
-        return max((one.severity for one in self.findings), key=order.index, default=None)
+        return worst_of(self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data for JSON."""

@@ -1,0 +1,89 @@
+"""What the doctor says about an archive. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.files.report import Finding, Severity, counted, worst_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveReport:
+    """What was found; `str(report)` is for people, `to_json()` for programs.
+
+    >>> import tempfile, tidemill as tm
+    >>> with tm.Log("memory:doc-archive-report") as log:
+    ...     receipt = log.publisher().send([b"a", b"b", b"c"])
+    ...     done = log.archive(tempfile.mkdtemp())
+    ...     report = log.verify_archive()
+    >>> report.is_healthy, report.rows, report.segments
+    (True, 3, 1)
+    """
+
+    place: str
+    findings: tuple[Finding, ...]
+    findings_left_out: int = 0  # past a bound, they are only counted
+    is_deep: bool = False  # whether every byte was read
+    log: str | None = None  # by what it knows its log; None if the manifest cannot be read
+    epoch: int = 0  # of the archiver that may add to it
+    first: int = 0  # row that is kept
+    next: int = 0  # the number behind the last row
+    rows: int = 0  # in segments that were found as they should be
+    hot: int = 0  # of these, how many the log still has as well
+    segments: int = 0  # that were looked at
+    pages: int = 0
+    bytes: int = 0  # of the segments that the manifest names
+    orphans: int = 0  # objects that nothing names
+    done: tuple[str, ...] = ()  # what a repair changed
+
+    @property
+    def worst(self) -> Severity | None:
+        """How bad the worst finding is; None if there is none."""
+        return worst_of(self.findings)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.worst in (None, Severity.NOTE)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data for JSON."""
+        return {
+            "place": self.place,
+            "healthy": self.is_healthy,
+            "worst": None if self.worst is None else self.worst.value,
+            "findings": [one.to_json() for one in self.findings],
+            "findings_left_out": self.findings_left_out,
+            "deep": self.is_deep,
+            "log": self.log,
+            "epoch": self.epoch,
+            "first": self.first,
+            "next": self.next,
+            "rows": self.rows,
+            "hot": self.hot,
+            "segments": self.segments,
+            "pages": self.pages,
+            "bytes": self.bytes,
+            "orphans": self.orphans,
+            "done": list(self.done),
+        }
+
+    def __str__(self) -> str:
+        how = "every byte of" if self.is_deep else "the ends of"
+        lines = [
+            f"{self.place}: rows {self.first} to {self.next - 1} of a log; {how} "
+            f"{counted(self.segments, 'segment')} verified, {counted(self.rows, 'row')}, "
+            f"{self.bytes:,} bytes",
+            *map(str, self.findings),
+        ]
+        if self.findings_left_out:
+            lines.append(f"... and {self.findings_left_out:,} further findings")
+        lines += [f"done: {what}" for what in self.done]
+        if self.worst is Severity.DAMAGE:
+            lines.append("Something is damaged; copy the archive before you change anything.")
+        elif self.worst is Severity.WARNING:
+            lines.append("Nothing is lost, but see the warnings.")
+        else:
+            lines.append("All is well.")
+        return "\n".join(lines)
