@@ -1,8 +1,10 @@
 # Every target sets up what it needs: Python 3.11, make and a package registry are enough.
 
 PYTHON ?= python3
-WORKERS ?= auto
 UPGRADE ?=
+
+# One more than there are cores: many tests wait for a server, for Spark or for the disk.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 VENV := .venv
 VENV_WHEEL := .venv-wheel
@@ -43,7 +45,8 @@ services: ## Install the servers that tests and benchmarks start, if they are mi
 	@sh tests/services/install.sh $(SERVERS)
 
 .PHONY: test
-test: static docs wheel thin services ## Run every test against the built wheel (the gate of each change)
+test: ## Run every test against the built wheel (the gate of each change)
+	$(MAKE) --jobs=2 static docs wheel thin services
 	TIDEMILL_WHEEL=1 TIDEMILL_SERVICES=1 $(VENV_WHEEL)/bin/pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: check
@@ -118,7 +121,8 @@ $(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
 	$(BIN)/pip $(INSTALL) -r requirements/bench.txt
 	@touch $@
 
-$(VENV_WHEEL)/.test: requirements/test.txt requirements/spark.txt | $(VENV_WHEEL)/bin/python
+# After the first, so that PySpark is built once; pip remembers what it built.
+$(VENV_WHEEL)/.test: requirements/test.txt requirements/spark.txt | $(VENV)/.spark $(VENV_WHEEL)/bin/python
 	$(VENV_WHEEL)/bin/pip $(INSTALL) -r requirements/test.txt
 	$(VENV_WHEEL)/bin/pip $(INSTALL_SPARK)
 	@touch $@

@@ -19,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 
 from tidemill.batch.header import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, FrameHeader
 from tidemill.batch.ipc import check_message, decompressed_bytes_max
+from tidemill.batch.ready import int64_values
 from tidemill.errors import Corrupt, InvalidInput, TooLarge
 from tidemill.limits import FRAME_BODY_BYTES_MAX, TIME_US_MAX
 
@@ -138,8 +139,7 @@ def decode_known(body: memoryview, check: int, schema: pa.Schema) -> pa.RecordBa
 
 def _check_carried(batch: pa.RecordBatch) -> None:
     """Hold the seqs and times of a carried frame to the bounds of those in a header."""
-    seqs = batch.column(1).to_numpy()
-    times = batch.column(2).cast(pa.int64()).to_numpy()
+    seqs, times = int64_values(batch.column(1)), int64_values(batch.column(2))
     if seqs.min() < 1:
         raise Corrupt("a carried frame has a sequence number below 1")
     if times.min() < 0 or times.max() > TIME_US_MAX:
