@@ -11,7 +11,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.lanes import arranged
-from tests.services.fixtures import database, mariadb, prefix, seaweedfs  # noqa: F401
+from tests.services.fixtures import (  # noqa: F401
+    database,
+    mariadb,
+    postgres,
+    prefix,
+    seaweedfs,
+)
 
 # A queue syncs to a real disk, whose pauses say nothing about a test; hence no deadlines.
 settings.register_profile(

@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from tests.services.mariadb import MariaDB
+from tests.services.postgres import Postgres
 from tests.services.seaweedfs import ENVIRONMENT, SeaweedFS
 from tests.services.server import skip_or_fail
 
@@ -29,6 +30,15 @@ def database(mariadb: MariaDB) -> str:
     name = f"test_{next(_numbers)}"
     mariadb.execute(f"CREATE DATABASE {name}")
     return name
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A server at full durability that all tests of a worker share; each has logs of its own."""
+    if (reason := Postgres.missing()) is not None:
+        skip_or_fail(reason)
+    with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -182,7 +182,8 @@ def add_log(parser: argparse.ArgumentParser, *others: Positional) -> None:
         "queue",
         nargs="?",
         metavar="LOG",
-        help=f"the folder of the log, or mysql://user@host/database/name ({LOG_VARIABLE})",
+        help=f"the folder of the log, or mysql:// or postgresql://user@host/database/name "
+        f"({LOG_VARIABLE})",
     )
     _set_positionals(parser, "LOG", LOG_VARIABLE, others)
 

@@ -3,6 +3,7 @@
 orders/                 file:/srv/orders        a folder
 memory:orders                                   this process, for tests
 mysql://user@host:3306/database/orders          a server; `mariadb://` is the same
+postgresql://user@host:5432/database/orders     another; `postgres://` is the same
 s3://bucket/orders      a folder with one       the archive of a log alone, which is only read
 """
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 from tidemill.errors import InvalidInput
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
+from tidemill.log.sql.address import SCHEMES
 from tidemill.log.tiered import TieredLog
 from tidemill.names import check_name
 
@@ -36,7 +38,8 @@ def open_store(
     Ends(first=1, next=1)
     >>> open_store("gopher://host/log", schema=None)
     Traceback (most recent call last):
-    tidemill.errors.InvalidInput: a log cannot be kept at gopher: give a folder, memory: or mysql://
+    tidemill.errors.InvalidInput: a log cannot be kept at gopher: give a folder, memory:, mysql:// \
+or postgresql://
     """
     found = _SCHEME.match(address) if isinstance(address, str) else None
     scheme = found[1].lower() if found else "file"
@@ -52,7 +55,7 @@ def open_store(
             return TieredLog(FileLog(path, schema=schema, **options))
         except TypeError as error:
             raise unknown_option(error, "in a folder") from error
-    if scheme in ("mysql", "mariadb"):
+    if scheme in SCHEMES:
         # Its driver is an extra, which most programs do without.
         from tidemill.log.sql.store import ServerLog  # noqa: PLC0415
 
@@ -62,7 +65,9 @@ def open_store(
             raise unknown_option(error, "on a server") from error
     if scheme == "s3":
         return _open_archive(address, schema, options)
-    raise InvalidInput(f"a log cannot be kept at {scheme}: give a folder, memory: or mysql://")
+    raise InvalidInput(
+        f"a log cannot be kept at {scheme}: give a folder, memory:, mysql:// or postgresql://"
+    )
 
 
 def _open_archive(

@@ -10,9 +10,9 @@ from tidemill.errors import InvalidInput, NotAQueue
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.settings import QUEUE, read_settings
 from tidemill.files.storage import storage_errors
+from tidemill.log.sql.address import SCHEMES
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
-_SERVERS = ("mysql", "mariadb")
 
 
 class Address(NamedTuple):
@@ -50,10 +50,12 @@ def folder_of(path: str) -> Path | None:
     """
     found = _SCHEME.match(path)
     scheme = found[1].lower() if found else "file"
-    if scheme in _SERVERS:
+    if scheme in SCHEMES:
         return None
     if scheme != "file":
-        raise InvalidInput(f"no queue and no log is kept at {scheme}: give a folder or mysql://")
+        raise InvalidInput(
+            f"no queue and no log is kept at {scheme}: give a folder, mysql:// or postgresql://"
+        )
     if "\0" in path or ("://" in path and not found):
         # It is not shown: most likely a URL with a blank in front, which may hold a password.
         raise InvalidInput("this is neither a folder nor a URL: is there a blank in front of it?")

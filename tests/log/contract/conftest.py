@@ -11,6 +11,7 @@ from tests.log.contract.implementations import (
     IMPLEMENTATIONS,
     AnyImplementation,
     Bench,
+    OnPostgres,
     Tiered,
     started,
 )
@@ -23,7 +24,7 @@ def clock() -> FakeClock:
 
 
 def _parameter(implementation: AnyImplementation) -> object:
-    marks = [pytest.mark.slow] if isinstance(implementation, Tiered) else []
+    marks = [pytest.mark.slow] if isinstance(implementation, (OnPostgres, Tiered)) else []
     return pytest.param(implementation, marks=marks, id=str(implementation))
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.files.fake_clock import FakeClock
 from tests.services.mariadb import MariaDB
+from tests.services.postgres import Postgres
 from tidemill.batch import HEADER_BYTES, Layout, LogBatch
 from tidemill.clock import Clock
 from tidemill.errors import Corrupt
@@ -155,20 +156,24 @@ def files(**options: Any) -> Callable[[Path, Clock], AbstractContextManager[Benc
     return start
 
 
-class MySQLBench(Bench):
-    def __init__(self, server: MariaDB, database: str, parallelism: int, clock: Clock) -> None:
+class ServerBench(Bench):
+    """A log on a server, whose tables a test changes by SQL."""
+
+    changed: str  # the frame with a bit changed; arguments: twice the byte's place, counted from 1
+
+    def __init__(
+        self, server: MariaDB | Postgres, url: str, tables: str, parallelism: int, clock: Clock
+    ) -> None:
         self._server = server
-        self._database = database
+        self._url = url
+        self._tables = [f"{tables}_{parallelism:03}_{shard:04}" for shard in range(parallelism)]
         self._parallelism = parallelism
         self._clock = clock
         self._opened: list[LogStore] = []
 
     def open(self, schema: pa.Schema | None = None) -> LogStore:
         store = ServerLog(
-            self._server.url(self._database, "log"),
-            schema=schema,
-            parallelism=self._parallelism,
-            clock=self._clock,
+            self._url, schema=schema, parallelism=self._parallelism, clock=self._clock
         )
         self._opened.append(store)
         return store
@@ -178,23 +183,26 @@ class MySQLBench(Bench):
             store.close()
 
     def lose(self, seq: int) -> None:
-        for table in self._tables():
+        for table in self._tables:
             self._server.execute(f"DELETE FROM {table} WHERE %s BETWEEN first AND last", seq)
 
     def damage(self, seq: int) -> None:
-        at = HEADER_BYTES + 71  # counted from 1
-        for table in self._tables():
+        at = HEADER_BYTES + 71
+        for table in self._tables:
             self._server.execute(
-                f"UPDATE {table} SET frame = INSERT(frame, %s, 1, "
-                "CHAR(ASCII(SUBSTRING(frame, %s, 1)) ^ 4)) WHERE %s BETWEEN first AND last",
+                f"UPDATE {table} SET frame = {self.changed} WHERE %s BETWEEN first AND last",
                 at,
                 at,
                 seq,
             )
 
-    def _tables(self) -> list[str]:
-        count = self._parallelism
-        return [f"{self._database}.queue_log_{count:03}_{shard:04}" for shard in range(count)]
+
+class MySQLBench(ServerBench):
+    changed = "INSERT(frame, %s, 1, CHAR(ASCII(SUBSTRING(frame, %s, 1)) ^ 4))"
+
+
+class PostgresBench(ServerBench):
+    changed = "set_byte(frame, %s - 1, get_byte(frame, %s - 1) # 4)"
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,28 @@ class OnMariaDB:
     def start(self, request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench]:
         database = request.getfixturevalue("database")
         server = request.getfixturevalue("mariadb")
-        bench = MySQLBench(server, database, self.parallelism, clock)
+        url, tables = server.url(database, "log"), f"{database}.queue_log"
+        bench = MySQLBench(server, url, tables, self.parallelism, clock)
+        yield bench
+        bench.close()
+
+
+@dataclass(frozen=True)
+class OnPostgres:
+    """A log of its own on the server that the tests share."""
+
+    name: str
+    parallelism: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    @contextmanager
+    def start(self, request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench]:
+        server = request.getfixturevalue("postgres")
+        url = server.url()
+        tables = f"queue_{url.rpartition('/')[2]}"
+        bench = PostgresBench(server, url, tables, self.parallelism, clock)
         yield bench
         bench.close()
 
@@ -268,7 +297,7 @@ class Tiered:
     """A log with an archive, over another implementation."""
 
     name: str
-    hot: Implementation | OnMariaDB
+    hot: Implementation | OnMariaDB | OnPostgres
 
     def __str__(self) -> str:
         return self.name
@@ -303,7 +332,7 @@ def started(
     return implementation.start(request, clock)
 
 
-AnyImplementation: TypeAlias = Implementation | OnMariaDB | Tiered
+AnyImplementation: TypeAlias = Implementation | OnMariaDB | OnPostgres | Tiered
 
 FILES = Implementation("files", files(segment_bytes=1_048_576))
 SMALL_FILES = Implementation("files-small-segments", files(segment_bytes=16_384, sync="none"))
@@ -316,9 +345,11 @@ IMPLEMENTATIONS: list[AnyImplementation] = [
     SMALL_FILES,
     OnMariaDB("mysql", parallelism=1),
     SHARDS,
+    OnPostgres("postgres", parallelism=1),
+    OnPostgres("postgres-4-shards", parallelism=4),
     Tiered("memory-archived", Implementation("memory", memory(lanes=4))),
     Tiered("files-archived", SMALL_FILES),
     Tiered("mysql-archived", SHARDS),
 ]
 
-__all__ = ["IMPLEMENTATIONS", "AnyImplementation", "Bench", "FakeClock", "started"]
+__all__ = ["IMPLEMENTATIONS", "AnyImplementation", "Bench", "FakeClock", "OnPostgres", "started"]

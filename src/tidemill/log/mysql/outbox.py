@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tidemill.errors import SchemaMismatch
+from tidemill.errors import InvalidInput, SchemaMismatch
 from tidemill.log.mysql.relay import Relay, columns
 from tidemill.log.mysql.statements import OutboxStatements
 from tidemill.log.sends import Sourced, serialized
@@ -40,6 +40,11 @@ class Outbox:
     def __init__(self, url: str, *, retry_s: float = RETRY_S) -> None:
         """`retry_s` is how long a call tries again when the server is away."""
         self.address = Address.parse(url)
+        if self.address.scheme != "mysql":
+            raise InvalidInput(
+                f"an outbox is a table on MySQL or MariaDB, not at {self.address.scheme}: insert "
+                "into one there, or send to the log itself"
+            )
         self.statements = OutboxStatements(self.address.database, self.address.name)
         self.retry_s = retry_s
 

@@ -14,12 +14,18 @@ NAME_LENGTH_MAX = 40  # the longest name of a table or index is 19 longer, and s
 
 class _Server(NamedTuple):
     scheme: str  # by which messages name it
-    title: str
     port: int
 
 
-_MYSQL = _Server("mysql", "MySQL", 3306)
-_SERVERS = {"mysql": _MYSQL, "mariadb": _MYSQL}
+_MYSQL = _Server("mysql", 3306)
+_POSTGRES = _Server("postgresql", 5432)
+_SERVERS = {
+    "mysql": _MYSQL,
+    "mariadb": _MYSQL,
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+}
+SCHEMES = frozenset(_SERVERS)
 _OPTIONS = ("unix_socket", "ssl_ca", "timeout_s")
 
 
@@ -32,7 +38,7 @@ class Address:
     ('db.example', 3306, 'shop', 'orders', 'mysql://app@db.example:3306/shop/orders')
     """
 
-    scheme: str  # mysql, of MariaDB too
+    scheme: str  # mysql or postgresql, however the URL writes it
     host: str
     port: int
     user: str

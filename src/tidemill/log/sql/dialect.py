@@ -38,4 +38,8 @@ def dialect_of(address: Address) -> Dialect:
         from tidemill.log.mysql.dialect import MYSQL  # noqa: PLC0415 (only who needs it)
 
         return MYSQL
+    if address.scheme == "postgresql":
+        from tidemill.log.postgres.dialect import POSTGRES  # noqa: PLC0415
+
+        return POSTGRES
     raise Bug(f"no dialect for {address.scheme}")

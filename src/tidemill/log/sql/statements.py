@@ -67,7 +67,7 @@ class Statements(ABC):
         self.tables = [table.strip(quote) for table in [*self.shards, *tables.values()]]
 
         def filled(text: str) -> str:
-            return text.format(**tables)
+            return text.format(name=name, **tables)
 
         self._make(filled)
         self._write(filled)

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from tidemill.errors import Corrupt, InvalidInput, NotAQueue, StorageFailed, UnknownFormat
-from tidemill.log.sql.connection import Busy, Connection
+from tidemill.log.sql.connection import Busy, Connection, Duplicate
 from tidemill.log.sql.dialect import Dialect
 from tidemill.log.sql.statements import REGISTERED, SET_LAYOUT, Statements
 from tidemill.names import check_unique
@@ -100,7 +100,10 @@ def _bring_up_to_date(
         raise Busy("another process is making or changing the tables")
     try:
         statements = dialect.statements(name, parallelism or PARALLELISM)
-        connection.execute(statements.registry)
+        try:
+            connection.execute(statements.registry)
+        except Duplicate as cause:
+            raise Busy("another log is being made, the first of this database") from cause
         connection.execute(
             statements.register, name.encode(), name.lower().encode(), len(statements.shards)
         )

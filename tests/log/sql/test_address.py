@@ -27,7 +27,8 @@ SECRET = "hush-hush"
         f"mysql://app:{SECRET}@host/shop/orders?pass=1",
         f"mysql://app:{SECRET}@host/shop/orders?timeout_s=0",
         f"mysql://app:{SECRET}@host/shop/or%20ders",
-        f"postgres://app:{SECRET}@host/shop/orders",
+        f"postgresql://app:{SECRET}@host/shop",
+        f"sqlserver://app:{SECRET}@host/shop/orders",
     ],
 )
 def test_what_is_wrong_with_a_url_is_told_without_its_password(url: str) -> None:
@@ -42,7 +43,7 @@ def test_a_password_may_hold_anything_if_it_is_escaped() -> None:
     assert (address.host, address.port) == ("::1", 3307)
 
 
-@pytest.mark.parametrize("name", ["mysql", "MySQL", "MARIADB"])
+@pytest.mark.parametrize("name", ["mysql", "MySQL", "MARIADB", "PostgreSQL", "postgres"])
 def test_the_name_of_a_scheme_has_no_case(name: str) -> None:
     assert Address.parse(f"{name}://app@host/shop/orders").host == "host"
     with pytest.raises(tm.InvalidInput, match="no URL of a log"):
