@@ -24,7 +24,7 @@ class PatientConnection(psycopg.Connection[tuple[Any, ...]]):
 
     silent_s_max = 30.0
 
-    def __del__(self) -> None:
+    def __del__(self, __warn: object = None) -> None:
         """Says nothing: one that goes with its owner is closed below, unless it is the copy that
         `os.fork()` made, which must not be.
         """
