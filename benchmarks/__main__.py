@@ -26,6 +26,7 @@ from benchmarks.workloads import (
     peers,
     shovel,
     single_items,
+    spark_merge,
     spark_sink,
     spark_source,
     spark_streaming,
@@ -49,6 +50,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "spark source": spark_source.run,
     "spark sink": spark_sink.run,
     "spark streaming": spark_streaming.run,
+    "spark merge": spark_merge.run,
 }
 
 

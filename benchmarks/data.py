@@ -41,6 +41,11 @@ def scattered(buckets: int = 1, count: int = ITEMS_PER_BATCH, *, start: int = 0)
     return batch(_random.integers(start, start + buckets * BUCKET_KEYS, count, dtype=np.int64))
 
 
+def delays(count: int, most: int) -> NDArray[np.int64]:
+    """Random numbers below `most`."""
+    return _random.integers(0, most, count, dtype=np.int64)
+
+
 def pairs(rows: pa.RecordBatch) -> Pairs:
     """The same as Python objects."""
     return list(zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True))

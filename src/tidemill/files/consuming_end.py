@@ -132,10 +132,15 @@ class ConsumingEnd:
             raise InvalidInput(
                 f"delete goes from the lower key to the higher: {low} to {high} is empty"
             )
+        return self._delete(low, high)
+
+    def _delete(self, low: int, high: int, last: int = INT64_MAX) -> int:
+        """Remove the items with these keys that have arrived by now, up to number `last`."""
 
         def attempt() -> int:
             self._check_not_reading()
-            cut = Cut(0, self._core.folder.state.arrived, low, high, INT64_MAX)
+            arrived = min(last, self._core.folder.state.arrived)
+            cut = Cut(0, arrived, low, high, INT64_MAX)
             rows = count_covered(self._core.folder, self._cursor, cut)
             if rows:
                 self._cut(cut, rows)

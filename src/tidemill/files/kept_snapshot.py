@@ -27,7 +27,7 @@ from tidemill.files.frame_reader import DamagedFrame, FrameReader
 from tidemill.files.frame_table import ENTRY, Entry, FrameList
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.origin import Origin
-from tidemill.files.pin import write_loan
+from tidemill.files.pin import sweep_readers, write_loan
 from tidemill.files.record import ENVELOPE_BYTES
 from tidemill.files.run import Run
 from tidemill.files.segment import Segment, segment_path
@@ -93,6 +93,16 @@ class KeptSnapshot:
             write_loan(LocalFileSystem(), Path(self.folder), time.time() + self.kept_s)
         except OSError as error:
             raise self._gone() from error
+
+    def end(self) -> None:
+        """Let the links go: nobody will read any more."""
+        fs = LocalFileSystem()
+        with storage_errors("ending a snapshot of", Path(self.path)):
+            try:
+                write_loan(fs, Path(self.folder), 0)
+            except FileNotFoundError:
+                return  # Somebody has swept it already.
+            sweep_readers(fs, Path(self.path))
 
     def read(
         self, part: FramePart, on_damage: Callable[[DamagedFrame], None]

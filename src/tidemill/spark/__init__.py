@@ -20,6 +20,7 @@ log_rows       ... the log
 arrived_rows   ... the arrivals
 schema         columns as Spark has them
 chunks         batches large enough for Spark; pure
+merging        many queues made one log
 java           the Java that Spark runs on, also where the machine has none
 class_archive  what Java keeps of Spark's classes, so that the next session starts faster
 archiving      ... made by a process of its own
@@ -36,8 +37,9 @@ except ImportError as cause:
         "needs less: pip install 'tidemill[connect]'"
     ) from cause
 
+from tidemill.spark.merging import merge
 from tidemill.spark.reading import read
 from tidemill.spark.session import session
 from tidemill.spark.shipping import ship
 
-__all__ = ["read", "session", "ship"]
+__all__ = ["merge", "read", "session", "ship"]
