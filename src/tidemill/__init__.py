@@ -64,11 +64,13 @@ if TYPE_CHECKING:
     from tidemill.files.read import Read
     from tidemill.files.receipt import Receipt
     from tidemill.log.archive.archived import Archived
+    from tidemill.log.archive.restored import Restored
     from tidemill.log.contract import Ends
     from tidemill.log.log import Log
     from tidemill.log.mysql.outbox import Outbox
     from tidemill.log.publisher import Publisher
     from tidemill.log.receiver import Received, Receiver
+    from tidemill.log.restoring import restore
     from tidemill.log.sends import SOURCED, Sourced
 
 __version__ = "0.1.0"
@@ -115,6 +117,7 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "Receipt",
     "Received",
     "Receiver",
+    "Restored",
     "SOURCED",
     "SchemaMismatch",
     "Shift",
@@ -133,6 +136,7 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "__version__",
     "aio",
     "doctor",
+    "restore",
 ]
 
 
@@ -147,11 +151,13 @@ _HOMES = {
     "tidemill.files.read": ("Read",),
     "tidemill.files.receipt": ("Receipt",),
     "tidemill.log.archive.archived": ("Archived",),
+    "tidemill.log.archive.restored": ("Restored",),
     "tidemill.log.contract": ("Ends",),
     "tidemill.log.log": ("Log",),
     "tidemill.log.mysql.outbox": ("Outbox",),
     "tidemill.log.publisher": ("Publisher",),
     "tidemill.log.receiver": ("Received", "Receiver"),
+    "tidemill.log.restoring": ("restore",),
     "tidemill.log.sends": ("SOURCED", "Sourced"),
 }
 _MODULES = {"aio": "tidemill.aio", "doctor": "tidemill.files.doctor"}

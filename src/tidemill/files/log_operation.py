@@ -52,7 +52,20 @@ class TrimRows(Retire):
 
     def apply(self, state: State) -> None:
         super().apply(state)
-        state.log.trim(self.first)
+        state.begin_rows(self.first)
+
+
+class BeginRows(Operation):
+    """The number of the first row of a log that has none yet."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, first: int) -> None:
+        super().__init__(sync=True, closing=[(Kind.TRIM, pack_trim(first))] * 2)
+        self.first = first
+
+    def apply(self, state: State) -> None:
+        state.begin_rows(self.first)
 
 
 class WriteNote(Operation):

@@ -82,6 +82,6 @@ class Replay:
         elif envelope.kind is Kind.MARK:
             self._state.log.mark(unpack_mark(payload))
         elif envelope.kind is Kind.TRIM:
-            self._state.log.trim(unpack_trim(payload))
+            self._state.begin_rows(unpack_trim(payload))
         elif envelope.kind is Kind.NOTE:
             self._state.log.note(*unpack_note(payload))

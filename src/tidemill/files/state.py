@@ -96,6 +96,11 @@ class State:
         for fork in self.forks.values():
             fork.live += rows
 
+    def begin_rows(self, first: int) -> None:
+        """Let the rows of a log begin with this number; one without rows goes on from there."""
+        self.log.trim(first)
+        self.next_seq = max(self.next_seq, first)
+
     def cut(self, fork_id: int, cut: Cut, rows: int) -> None:
         fork = self.forks.get(fork_id)
         if fork is None and self.forgiving:

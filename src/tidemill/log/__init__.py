@@ -19,4 +19,6 @@ memory        the reference: a log in this process
 tiered        a log whose older rows are in an archive
 archived_log  an archive by itself, read as the log that it is of
 archive       the archive: Parquet segments and a manifest
+retention     which rows are to go
+restoring     rows of an archive back into a log
 """

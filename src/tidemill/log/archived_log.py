@@ -92,6 +92,9 @@ class ArchivedLog(LogStore):
     def trim(self, before: int, *, force: bool = False) -> int:  # noqa: ARG002
         self._refuse()
 
+    def begin_at(self, first: int) -> None:  # noqa: ARG002
+        self._refuse()
+
     def release(self, before: int) -> None:  # noqa: ARG002
         self._refuse()
 

@@ -307,6 +307,14 @@ class LogStore(Closing, ABC):
         """
 
     @abstractmethod
+    def begin_at(self, first: int) -> None:
+        """Let a log that never had a row begin with this number: `first` and `next` become it.
+
+        Done in one atomic step; doing it again changes nothing. Whoever publishes is fenced, or,
+        in a folder, it raises `Locked`. `InvalidInput` if there are rows, or were.
+        """
+
+    @abstractmethod
     def release(self, before: int) -> None:
         """Forget rows below `before`, which an archive holds from now on.
 

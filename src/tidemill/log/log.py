@@ -200,7 +200,10 @@ class Log(Closing):
             before=before, older_than=older_than, bytes_max=bytes_max, consumed=consumed
         )
         if retention.is_empty:
-            raise InvalidInput("say which rows to trim: before, older_than, bytes_max or consumed")
+            raise InvalidInput(
+                "say which rows to trim: before is the number of a row, or a datetime; there are "
+                "older_than, bytes_max and consumed as well"
+            )
         return self._store.trim(retention.end(self._store), force=force)
 
     def archive(

@@ -32,7 +32,13 @@ from tidemill.log.contract import (
 from tidemill.log.frames import decode_frame, from_seq, missing, pack_frame_header
 from tidemill.log.home import Home
 from tidemill.log.numbering import Numbering
-from tidemill.log.refusals import consumer_fenced, not_there_yet, publisher_fenced, trimmed
+from tidemill.log.refusals import (
+    check_unused,
+    consumer_fenced,
+    not_there_yet,
+    publisher_fenced,
+    trimmed,
+)
 from tidemill.names import check_name, check_unique
 
 
@@ -237,6 +243,14 @@ class MemoryLog(LogStore):
             gone = bisect_left(shelf.lasts, shelf.first)
             del shelf.frames[:gone], shelf.lasts[:gone]
             return shelf.first
+
+    def begin_at(self, first: int) -> None:
+        shelf = self._open()
+        with shelf.changed:
+            check_unused(Ends(shelf.first, shelf.next), first, self.place)
+            shelf.first = shelf.next = first
+            shelf.epoch += 1
+            shelf.changed.notify_all()
 
     def release(self, before: int) -> None:
         shelf = self._open()

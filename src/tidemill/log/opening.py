@@ -41,15 +41,14 @@ def open_store(
     tidemill.errors.InvalidInput: a log cannot be kept at gopher: give a folder, memory:, mysql:// \
 or postgresql://
     """
-    found = _SCHEME.match(address) if isinstance(address, str) else None
-    scheme = found[1].lower() if found else "file"
+    scheme = scheme_of(address)
     if scheme == "memory":
         return TieredLog(_open_shelf(str(address)[len("memory:") :], schema, options))
     if scheme == "file":
         from tidemill.log.on_files.store import FileLog  # noqa: PLC0415 (only who needs it)
 
-        path = address[len("file:") :] if found and isinstance(address, str) else address
-        if os.path.isfile(os.path.join(path, "manifest.json")):
+        path = _folder(address)
+        if is_archive(address):
             return _open_archive(path, schema, options)
         try:
             return TieredLog(FileLog(path, schema=schema, **options))
@@ -68,6 +67,29 @@ or postgresql://
     raise InvalidInput(
         f"a log cannot be kept at {scheme}: give a folder, memory:, mysql:// or postgresql://"
     )
+
+
+def scheme_of(address: str | os.PathLike[str]) -> str:
+    """What kind of place an address names.
+
+    >>> scheme_of("orders/"), scheme_of("MySQL://host/shop/orders")
+    ('file', 'mysql')
+    """
+    found = _SCHEME.match(address) if isinstance(address, str) else None
+    return found[1].lower() if found else "file"
+
+
+def is_archive(address: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds an archive."""
+    if scheme_of(address) != "file":
+        return False
+    return os.path.isfile(os.path.join(_folder(address), "manifest.json"))
+
+
+def _folder(address: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    if isinstance(address, str) and _SCHEME.match(address):
+        return address[len("file:") :]
+    return address
 
 
 def _open_archive(

@@ -32,3 +32,14 @@ def consumer_fenced(name: str) -> Fenced:
 def not_there_yet(pointer: int, next_seq: int) -> InvalidInput:
     """The error for an ack of rows that do not exist."""
     return InvalidInput(f"row {pointer} cannot be acked: the last one is {next_seq - 1}")
+
+
+def check_unused(ends: tuple[int, int], first: int, place: str) -> None:
+    """Refuse to let a log begin elsewhere that has rows, or had some."""
+    if first < 1:
+        raise InvalidInput(f"rows are numbered from 1 on, not from {first}")
+    if tuple(ends) not in ((1, 1), (first, first)):
+        raise InvalidInput(
+            f"{place} has rows, or had some (it goes on with row {ends[1]}), and cannot begin with "
+            f"row {first}: take a new log"
+        )

@@ -121,6 +121,9 @@ class TieredLog(LogStore):
             logger.warning("rows below %d are still in the archive: %s", first, error)
         return first
 
+    def begin_at(self, first: int) -> None:
+        self.hot.begin_at(first)
+
     def release(self, before: int) -> None:
         self.hot.release(before)
 

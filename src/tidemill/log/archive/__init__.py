@@ -14,5 +14,6 @@ checkup     the doctor of an archive
 report      what it says; pure
 archiver    moves rows from a log to its archive
 archived    what came of it
+restored    what came of restoring
 notes       what a log writes down about its archive
 """

@@ -250,6 +250,10 @@ class Archive:
         batch = self._group(segment, footer, group)
         return batch if batch.first_seq == seq else batch.slice(seq - batch.first_seq)
 
+    def find(self, seq: int) -> Segment:
+        """The segment that holds a row, as far as is known; look again to be sure."""
+        return self._find(self.known, seq)
+
     def _find(self, manifest: Manifest, seq: int) -> Segment:
         """The segment that holds a row, which is one of those that the manifest covers."""
         parts = manifest.parts

@@ -3,4 +3,5 @@
 from __future__ import annotations
 
 ARCHIVE_NOTE = "archive"  # where it is
+RESTORED_NOTE = "restored"  # which archive its rows were restored from
 LOG_NOTE = "log"  # by what the archive knows its log

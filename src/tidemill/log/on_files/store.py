@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from tidemill.batch import Layout, LogBatch, SchemaVersions
 from tidemill.clock import Clock, SystemClock
-from tidemill.errors import Closed, Corrupt, InvalidInput, NotAQueue, ReadOnly
+from tidemill.errors import Closed, Corrupt, InvalidInput, Locked, NotAQueue, ReadOnly
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder import CorruptionMode, Folder, FolderOptions
 from tidemill.files.follower import Follower
 from tidemill.files.layout import layout_of
-from tidemill.files.log_operation import TrimRows, WriteNote
+from tidemill.files.log_operation import BeginRows, TrimRows, WriteNote
 from tidemill.files.settings import LOG, read_settings
 from tidemill.files.storage import storage_errors
 from tidemill.limits import NOTE_BYTES_MAX, SEGMENT_BYTES, SEGMENT_BYTES_MIN
@@ -33,7 +33,7 @@ from tidemill.log.on_files.consumers import Consumers
 from tidemill.log.on_files.place import LogPlace
 from tidemill.log.on_files.rows import RowReader
 from tidemill.log.on_files.writer import FileWriter
-from tidemill.log.refusals import not_there_yet
+from tidemill.log.refusals import check_unused, not_there_yet
 from tidemill.names import check_name
 
 _POLL_S = 0.02  # how often one looks for what another process wrote
@@ -87,6 +87,11 @@ class FileLog(LogStore):
         self._view = Follower(fs, self._clock, self._path, reading)
         self._rows = RowReader(self._view)
         self._consumers = Consumers(fs, self._path, sync=sync == "full")
+
+    @property
+    def is_published_here(self) -> bool:
+        """Whether this process owns the folder, through this handle or another."""
+        return self._place.owner is not None
 
     @property
     def versions(self) -> SchemaVersions:
@@ -177,6 +182,20 @@ class FileLog(LogStore):
             first = max(folder.state.log.first, min(before, folder.state.next_seq))
             _give_up(folder, first, before=first)
             return first
+
+    def begin_at(self, first: int) -> None:
+        self._check_writable()
+        with self._place.mutex:
+            if self._place.owner is not None:
+                raise Locked(f"this process publishes to {self._path}: close that publisher first")
+            with (
+                storage_errors("numbering the rows of", self._path),
+                self._place.owned(self._clock, self._owning()) as folder,
+            ):
+                ends = Ends(folder.state.log.first, folder.state.next_seq)
+                if ends != (first, first):
+                    check_unused(ends, first, self.place)
+                    folder.commit(BeginRows(first))
 
     def release(self, before: int) -> None:
         self._check_writable()

@@ -216,6 +216,10 @@ class ServerLog(LogStore):
         self.run(lambda connection: trimming.swept(connection, self.statements, first))
         return first
 
+    def begin_at(self, first: int) -> None:
+        place = self.place
+        self.run(lambda connection: trimming.begun(connection, self.statements, first, place))
+
     def release(self, before: int) -> None:
         self.run(lambda connection: trimming.swept(connection, self.statements, before))
 

@@ -1,0 +1,250 @@
+"""Rows of an archive back into a log, with the numbers and the times that they had.
+
+    archive   │ 41 … 60 │ 61 … 90 │ 91 … 99 │        each segment is read whole and checked
+    log       41 … 60 61 … 90 ▏                      first = 41, next = 91: here it goes on
+
+The log is new, or one that was being restored from the same archive; it writes that down before
+its first row. So restoring again goes on where it ended, whatever it was that ended it, and takes
+what was archived since. Nobody else may have sent rows: the last one is compared.
+
+A store gives all rows of an append the time of its clock. Here that is the time which the rows had,
+so each append holds rows of one moment, as the appends did that they came from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
+
+from tidemill.batch import LogBatch, project
+from tidemill.clock import SystemClock
+from tidemill.errors import Corrupt, InvalidInput, Locked, NotAQueue
+from tidemill.log.archive import parquet
+from tidemill.log.archive.archive import Archive
+from tidemill.log.archive.manifest import Manifest, Segment
+from tidemill.log.archive.notes import ARCHIVE_NOTE, RESTORED_NOTE
+from tidemill.log.archive.objects import Absent
+from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.restored import Restored
+from tidemill.log.contract import LogStore, LogWriter
+from tidemill.log.frames import encode_rows, missing
+from tidemill.log.on_files.store import FileLog
+from tidemill.log.opening import is_archive, open_store, scheme_of
+from tidemill.log.tiered import TieredLog
+
+
+class RowsClock(SystemClock):
+    """Says the time at which rows were written first."""
+
+    def __init__(self) -> None:
+        self.time_us = 0
+
+    def time_ns(self) -> int:
+        return self.time_us * 1_000
+
+
+def restore(
+    archive: str | os.PathLike[str],
+    log: str | os.PathLike[str],
+    *,
+    on_progress: Callable[[Restored, int], None] = lambda _, __: None,  # (so far, rows in all)
+    **options: Any,  # of the kind of log that the address names
+) -> Restored:
+    """Put the rows of an archive back into a log, which is made if it is not there.
+
+    Rows keep their numbers and times; the log begins where the archive does, and goes on behind it.
+    Every file is compared with its checksum. After a crash, and when more was archived since,
+    calling it again goes on. A log that has other rows is refused. Consumers and producers are not
+    in an archive, and the log does not have the archive as its own.
+
+    >>> import tempfile, tidemill as tm
+    >>> archive, copy = tempfile.mkdtemp(), tempfile.mkdtemp()
+    >>> with tm.Log("memory:doc-restore") as log:
+    ...     receipt = log.publisher().send([b"a", b"b", b"c"])
+    ...     done = log.archive(archive)
+    >>> tm.restore(archive, copy).rows
+    3
+    >>> with tm.Log(copy) as log:
+    ...     log.read().rows(), log.ends()
+    ([b'a', b'b', b'c'], Ends(first=1, next=4))
+    """
+    source = Archive(open_objects(archive))
+    manifest = source.look()
+    clock = RowsClock()
+    with _opened(log, source, manifest, {**options, "clock": clock}) as store:
+        begin = _begin(store, manifest)
+        if begin >= manifest.next:
+            return Restored(begin, begin, 0, 0)
+        writer = store.claim()
+        try:
+            return _Restoring(source, store, writer, clock).run(manifest, on_progress)
+        finally:
+            writer.close()
+
+
+class _Restoring:
+    """Writes what is missing, segment by segment."""
+
+    def __init__(
+        self, archive: Archive, store: LogStore, writer: LogWriter, clock: RowsClock
+    ) -> None:
+        self._archive = archive
+        self._store = store
+        self._writer = writer
+        self._clock = clock
+
+    def run(self, manifest: Manifest, on_progress: Callable[[Restored, int], None]) -> Restored:
+        at = self._store.ends().next
+        done = Restored(at, at, 0, 0)
+        while at < manifest.next:
+            segment = self._archive.find(at)
+            for batch in self._read(segment, at):
+                self._write(batch)
+            # In a folder this waits for the disk, for all that was written before.
+            self._store.set_note(RESTORED_NOTE, manifest.log, expected=manifest.log)
+            at = segment.next
+            done = Restored(done.first, at, done.segments + 1, done.bytes + segment.bytes)
+            on_progress(done, manifest.next - done.first)
+        return done
+
+    def _read(self, segment: Segment, at: int) -> Iterator[LogBatch]:
+        """The rows of a segment from `at` on; all of it is checked before the first is given."""
+        archive = self._archive
+        try:
+            data = archive.objects.get(segment.file).data
+        except Absent as absence:
+            archive.look()
+            if (again := archive.find(at)) == segment:
+                hint = f"{segment.file} is gone from the archive {archive.place}"
+                raise missing(at, segment.next - 1, hint) from absence
+            # It became part of a larger one. What that holds beyond comes with the next turn.
+            found = self._read(again, at)
+            for batch in found:
+                if batch.first_seq < segment.next:
+                    yield batch.slice(0, segment.next - batch.first_seq)
+            return
+        if xxh3_128_hexdigest(data) != segment.digest:
+            raise Corrupt(
+                f"rows {segment.first} to {segment.next - 1} are damaged: the checksum of "
+                f"{segment.file} of the archive {archive.place} does not match; rows before are "
+                "restored"
+            )
+        payload = archive.known.versions.by_fingerprint(int(segment.schema, 16))
+        footer = parquet.read_footer(data)
+        for group in parquet.groups(footer):
+            first = segment.first + group.at
+            if first + group.rows > at:
+                piece = data[group.start : group.end]
+                batch = parquet.decode(footer, group, piece, payload, first)
+                yield batch.slice(max(0, at - first))
+
+    def _write(self, batch: LogBatch) -> None:
+        """Append rows, those of one moment together."""
+        writer, versions = self._writer, self._store.versions
+        payload = batch.payload
+        if not payload.schema.equals(versions.newest):
+            payload = project(payload, versions.newest)
+        rows_max = max(1, writer.group_bytes * len(batch) // max(1, payload.nbytes))
+        times = batch.times.cast(pa.int64()).to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), len(batch)]
+        for start, end in pairwise(edges):
+            self._clock.time_us = int(times[start])
+            for begin in range(start, end, rows_max):
+                part = payload.slice(begin, min(rows_max, end - begin))
+                frames = encode_rows(
+                    part,
+                    versions.newest_fingerprint,
+                    bytes_max=writer.frame_bytes_max,
+                    setting=writer.frame_bytes_setting,
+                )
+                writer.append(0, writer.reserve(part.num_rows), frames)
+
+
+def _opened(
+    log: str | os.PathLike[str], archive: Archive, manifest: Manifest, options: dict[str, Any]
+) -> TieredLog:
+    """The log to restore to, with the schema of the archive; nothing changes if it is refused."""
+    scheme = scheme_of(log)
+    if scheme == "memory":
+        raise InvalidInput("rows are restored to a folder or to a server, not to memory")
+    if scheme == "s3" or is_archive(log):
+        raise InvalidInput(f"{log} is an archive itself: say to which log rows are restored")
+    if scheme == "file":
+        options.setdefault("sync", "none")  # The disk is waited for once in each segment.
+    newest = manifest.versions.newest
+    try:
+        store = open_store(log, schema=None, create=False, **options)
+    except NotAQueue:
+        return open_store(log, schema=newest, **options)
+    try:
+        _check(store, archive, manifest)
+        if any(version.equals(newest) for version in store.versions):
+            return store
+        store.versions.evolve(newest)  # Raises if it cannot be.
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    return open_store(log, schema=newest, **options)
+
+
+def _check(store: TieredLog, archive: Archive, manifest: Manifest) -> None:
+    """Refuse a log that has rows which are not those of the archive."""
+    if isinstance(store.hot, FileLog) and store.hot.is_published_here:
+        raise Locked(f"this process publishes to {store.place}: close that publisher first")
+    first, next_seq = store.ends()
+    notes = store.notes()
+    noted = notes.get(RESTORED_NOTE)
+    if noted is None and ((first, next_seq) != (1, 1) or ARCHIVE_NOTE in notes):
+        raise InvalidInput(f"{store.place} has rows of its own: restore to a new log")
+    if noted not in (None, manifest.log):
+        raise InvalidInput(
+            f"{store.place} was restored from the archive of another log: take a new one"
+        )
+    if next_seq > 1 and next_seq < manifest.first:
+        raise InvalidInput(
+            f"{store.place} ends at row {next_seq - 1}, and {archive.place} begins at row "
+            f"{manifest.first} since it was trimmed: restore to a new log"
+        )
+    if first < next_seq <= manifest.next and next_seq > manifest.first:
+        last = next_seq - 1
+        versions = store.versions if len(store.versions) >= len(manifest.versions) else None
+        (mine,) = store.read(last, rows_max=1, bytes_max=1)
+        (theirs,) = archive.read(
+            last, rows_max=1, bytes_max=1, versions=versions or manifest.versions
+        )
+        if not _are_same(mine, theirs):
+            raise InvalidInput(
+                f"row {last} of {store.place} is not the one of {archive.place}: somebody has sent "
+                "rows since; restore to a new log"
+            )
+
+
+def _are_same(one: LogBatch, other: LogBatch) -> bool:
+    """Whether two rows are the same, in the columns that both have."""
+    names = set(one.schema.names) & set(other.schema.names)
+    return one.times.equals(other.times) and all(
+        parquet.are_same(one.payload[name], other.payload[name]) for name in names
+    )
+
+
+def _begin(store: TieredLog, manifest: Manifest) -> int:
+    """Write down what is restored, and give the log its first number; returns where to go on."""
+    first, next_seq = store.ends()
+    if store.notes().get(RESTORED_NOTE) is None:
+        if manifest.first > 1 and store.consumers():
+            raise InvalidInput(
+                f"{store.place} has consumers, which stand in front of row {manifest.first}, the "
+                "first of the archive: remove them, or restore to a new log"
+            )
+        store.set_note(RESTORED_NOTE, manifest.log, expected=None)
+    if (first, next_seq) == (1, 1):
+        store.begin_at(manifest.first)
+        return manifest.first
+    return next_seq
