@@ -5,6 +5,8 @@ Requests are counted from 0 on. A fault hits one of them, or every one from ther
 - "500": the server says that it failed, and never saw the request
 - "cut": the server did what it was asked, and the connection breaks before it answers
 - "hang": the same, and nothing more is heard of it
+- "stale": lists of objects are those of the first time that each was asked for; they are no faults
+  of one request, but of all from there on
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal, Self
 
-Kind = Literal["500", "cut", "hang"]
+Kind = Literal["500", "cut", "hang", "stale"]
 _OF_THE_CONNECTION = {"connection", "transfer-encoding", "keep-alive"}
 
 
@@ -39,6 +41,7 @@ class HttpProxy:
         self._lock = threading.Lock()
         self._fault: HttpFault | None = None
         self._closing = threading.Event()
+        self._lists: dict[str, bytes] = {}  # by what was asked for, as they were the first time
         self.requests: list[str] = []  # since `arm`
         self.fired = 0  # how many requests the fault has hit
         proxy = self
@@ -80,7 +83,16 @@ class HttpProxy:
             handler.send_error(500)
             return
         status, headers, answer = self._ask(handler, body)
-        if is_hit and fault is not None:
+        if "list-type=2" in handler.path:
+            with self._lock:
+                first = self._lists.setdefault(handler.path, answer)
+            if is_hit and fault is not None and fault.kind == "stale":
+                headers = [
+                    (name, str(len(first)) if name.lower() == "content-length" else value)
+                    for name, value in headers
+                ]
+                answer = first
+        if is_hit and fault is not None and fault.kind != "stale":
             if fault.kind == "hang":
                 self._closing.wait(5)
             handler.close_connection = True
