@@ -14,6 +14,7 @@ from benchmarks.result import Result
 from benchmarks.settings import ROUNDS_MIN, Settings
 from benchmarks.table import print_table
 from benchmarks.workloads import (
+    archive,
     batches,
     command_line,
     growth,
@@ -47,6 +48,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "log reading": log_reading.run,
     "log latency": log_latency.run,
     "log embedded": log_embedded.run,
+    "archive": archive.run,
     "spark source": spark_source.run,
     "spark sink": spark_sink.run,
     "spark streaming": spark_streaming.run,

@@ -45,6 +45,7 @@ FIELDS = {
         "log reading",
         "log latency",
         "log embedded",
+        "archive",
     ],
 )
 def test_a_quick_run_writes_one_object_for_each_line(workload: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from tidemill.errors import TidemillError
 from tidemill.log.refusals import check_unused, publisher_fenced
 from tidemill.log.sql.connection import Connection
 from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
@@ -42,11 +43,13 @@ def begun(connection: Connection, statements: Statements, first: int, place: str
         if int(taken) != epoch:
             raise publisher_fenced(epoch, int(taken))
         check_unused((int(least), int(written) + 1), first, place)
-        # Nothing if it was done before, by a try whose answer was lost.
-        connection.execute(statements.show, first - 1, 0, epoch, 0)
-        connection.execute(statements.set_first, first)
-    finally:
+    except TidemillError:
         connection.execute(COMMIT)
+        raise
+    # Nothing if it was done before, by a try whose answer was lost.
+    connection.execute(statements.show, first - 1, 0, epoch, 0)
+    connection.execute(statements.set_first, first)
+    connection.execute(COMMIT)
 
 
 def swept(connection: Connection, statements: Statements, first: int) -> None:
