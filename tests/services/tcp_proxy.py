@@ -1,8 +1,8 @@
-"""A TCP proxy between a client and a MySQL server that fails where it is told to.
+"""A TCP proxy between a client and a server that fails where it is told to.
 
-MySQL speaks in packets, each with its length in front, in both directions. The proxy passes whole
-packets and counts them, whichever the direction and the connection; right before packet number
-`at` it does the fault:
+MySQL and PostgreSQL speak in packets, each with its length in front, in both directions. The proxy
+passes whole packets and counts them, whichever the direction and the connection; right before
+packet number `at` it does the fault:
 
 - `cut`: both sides of the connection are closed, and the packet is lost.
 - `tear`: as a cut, but the first half of the packet still arrives.
@@ -18,12 +18,12 @@ from __future__ import annotations
 import socket
 import threading
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Protocol, Self
 
 Kind = Literal["cut", "tear", "blackhole"]
 Direction = Literal["to server", "to client"]
 
-_HEAD_BYTES = 4  # the length in three bytes, and a number within the exchange
+Speech = Literal["mysql", "postgres"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,9 @@ class Fired:
 class TcpProxy:
     """Listens on a port of its own; `port` is what a client connects to."""
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server_port: int, speech: Speech = "mysql") -> None:
         self._server_port = server_port
+        self._speech = speech
         self._lock = threading.Lock()
         self._links: set[_Link] = set()
         self._fault: Fault | None = None
@@ -137,7 +138,8 @@ class TcpProxy:
                 # The server is down; so the client sees what it would see without a proxy.
                 client.close()
                 continue
-            link = _Link(self, client, server)
+            packets = MySQLPackets() if self._speech == "mysql" else PostgresPackets()
+            link = _Link(self, client, server, packets)
             with self._lock:
                 self._links.add(link)
             link.start()
@@ -154,8 +156,11 @@ class TcpProxy:
 class _Link:
     """One client's connection and the one to the server that belongs to it."""
 
-    def __init__(self, proxy: TcpProxy, client: socket.socket, server: socket.socket) -> None:
+    def __init__(
+        self, proxy: TcpProxy, client: socket.socket, server: socket.socket, packets: Packets
+    ) -> None:
         self._proxy = proxy
+        self._packets = packets
         self._client = client
         self._server = server
         self.swallowing = False
@@ -189,7 +194,7 @@ class _Link:
     def _pump(self, direction: Direction) -> None:
         source = self._client if direction == "to server" else self._server
         try:
-            while (packet := _read_packet(source)) is not None:
+            while (packet := self._packets.read(source, direction)) is not None:
                 if self.swallowing:
                     continue
                 passing = self._proxy.passes(self, direction, packet)
@@ -207,13 +212,57 @@ class _Link:
             self._server.close()
 
 
-def _read_packet(source: socket.socket) -> bytes | None:
-    """The next packet with its head; None at the end of the stream."""
-    head = _read_exactly(source, _HEAD_BYTES)
-    if head is None:
-        return None
-    body = _read_exactly(source, int.from_bytes(head[:3], "little"))
-    return None if body is None else head + body
+class Packets(Protocol):
+    """How one connection is taken apart."""
+
+    def read(self, source: socket.socket, direction: Direction) -> bytes | None:
+        """The next packet with its head; None at the end of the stream."""
+
+
+class MySQLPackets:
+    """The length in three bytes, and a number within the exchange."""
+
+    def read(self, source: socket.socket, direction: Direction) -> bytes | None:
+        head = _read_exactly(source, 4)
+        if head is None:
+            return None
+        body = _read_exactly(source, int.from_bytes(head[:3], "little"))
+        return None if body is None else head + body
+
+
+class PostgresPackets:
+    """A letter, and the length with itself in four bytes. What a client says first has no letter;
+    that may be a question whether the server would encrypt, to which the answer is one byte.
+    """
+
+    _QUESTIONS = (80877103, 80877104)
+
+    def __init__(self) -> None:
+        self._has_started = False
+        self._asked = threading.Event()
+
+    def read(self, source: socket.socket, direction: Direction) -> bytes | None:
+        is_first = direction == "to server" and not self._has_started
+        head = _read_exactly(source, 4 if is_first else 1)
+        if head is None:
+            return None
+        if direction == "to client" and self._asked.is_set():
+            self._asked.clear()
+            return head
+        if not is_first:
+            length = _read_exactly(source, 4)
+            if length is None:
+                return None
+            head += length
+        body = _read_exactly(source, int.from_bytes(head[-4:], "big") - 4)
+        if body is None:
+            return None
+        if is_first:
+            is_question = int.from_bytes(body[:4], "big") in self._QUESTIONS
+            self._has_started = not is_question
+            if is_question:
+                self._asked.set()
+        return head + body
 
 
 def _read_exactly(source: socket.socket, count: int) -> bytes | None:

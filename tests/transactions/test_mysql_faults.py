@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.log.contract.writing import append
-from tests.log.mysql.packet_faults import PacketFaults
+from tests.log.sql.packet_faults import PacketFaults
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Kind, TcpProxy
 from tests.transactions.targets import MySQLTarget

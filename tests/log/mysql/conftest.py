@@ -9,7 +9,7 @@ import pymysql
 import pytest
 
 from tests.gateway.shell import shell
-from tests.log.mysql.packet_faults import KINDS, PacketFaults
+from tests.log.sql.packet_faults import KINDS, PacketFaults
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import TcpProxy
 from tidemill.log.sql.store import ServerLog

@@ -14,8 +14,8 @@ import pytest
 
 import tidemill as tm
 from tests.gateway.shell import Shell
-from tests.log.mysql.packet_faults import TIMEOUT_S, PacketFaults
-from tests.log.mysql.test_kills import SOAK, Nursery
+from tests.log.sql.packet_faults import TIMEOUT_S, PacketFaults
+from tests.log.sql.test_kills import SOAK, Nursery
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.batch import DEFAULT

@@ -95,7 +95,7 @@ class PostgresConnection(Connection):
         with self._statement():
             # Bytes travel as they are.
             cursor = self._driver.execute(statement, arguments, binary=True)
-            return list(cursor.fetchall())
+            return [] if cursor.description is None else list(cursor.fetchall())
 
     def execute(self, statement: str, *arguments: object) -> int:
         with self._statement():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from tidemill.errors import (
@@ -35,14 +37,15 @@ _REFUSED: dict[str, type[TidemillError]] = {
 }
 # The driver has no code of what went wrong while it connected, only words.
 _REFUSED_AT_THE_DOOR: dict[str, type[TidemillError]] = {
-    "password": NoAccess,
-    "authentication": NoAccess,
-    "pg_hba.conf": NoAccess,
-    "certificate": NoAccess,
-    "server does not support SSL": NoAccess,
-    "permission denied for database": NoAccess,
-    "role ": NoAccess,
-    "database ": NotAQueue,
+    r"authentication failed": NoAccess,
+    r"no password supplied": NoAccess,
+    r"no pg_hba\.conf entry": NoAccess,
+    r"role \".*\" (does not exist|is not permitted to log in)": NoAccess,
+    r"permission denied for database": NoAccess,
+    r"certificate verify failed": NoAccess,
+    r"server certificate for .* does not match": NoAccess,
+    r"server does not support SSL": NoAccess,
+    r"database \".*\" does not exist": NotAQueue,
 }
 
 
@@ -73,8 +76,7 @@ def refusal_at_the_door(cause: psycopg.Error | OSError, place: str) -> Exception
 authentication failed for user "app"')
     """
     message = str(cause).strip()
-    if "FATAL:" in message or "SSL" in message:
-        for words, kind in _REFUSED_AT_THE_DOOR.items():
-            if words in message and "is not currently accepting connections" not in message:
-                return kind(f"the server of {place} refuses: {message}")
+    for words, kind in _REFUSED_AT_THE_DOOR.items():
+        if re.search(words, message):
+            return kind(f"the server of {place} refuses: {message}")
     return refusal(cause, place)

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 
 from tidemill.log.sql.statements import POINTERS, WRITER, Statements
 
-# Locks of a client that vanished without a word go when its session has been idle for too long.
+# Locks of a client that vanished without a word go when its session has been idle for too long. All
+# tables are in one schema: where a role makes tables, not wherever along its path others have some.
 SESSION = (
     "SELECT set_config('default_transaction_isolation', 'read committed', false), "
     "set_config('default_transaction_read_only', 'off', false), "
     "set_config('statement_timeout', '0', false), "
     "set_config('lock_timeout', %s, false), "
     "set_config('idle_in_transaction_session_timeout', %s, false), "
-    "set_config('idle_session_timeout', %s, false)"
+    "set_config('idle_session_timeout', %s, false), "
+    "set_config('search_path', quote_ident(current_schema()), false)"
 )
 SETTINGS = "SELECT {settings}"
 SETTING = "current_setting('{name}')"
@@ -21,13 +23,13 @@ SETTING = "current_setting('{name}')"
 LOCK_TIMEOUT = "SELECT set_config('lock_timeout', %s, false)"
 LOCK = "SELECT pg_advisory_lock(%s)"
 UNLOCK = "SELECT pg_advisory_unlock(%s)"
-# Waits until each is gone, for a second at most. Those of other roles are none of ours.
+# Does not wait until they are gone, for which the server would look every 100 ms: what they have
+# locked is waited for anyway. Those of other roles are none of ours.
 END_HOLDERS = (
-    "SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity "
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
     "WHERE application_name = ANY(%s) AND pid <> pg_backend_pid() "
     "AND usename = current_user AND datname = current_database()"
 )
-# As a statement would find them: along the search path.
 TABLES = (
     "SELECT c.relname::text, c.relpersistence::text FROM unnest(%s::text[]) AS wanted (name) "
     "JOIN pg_class c ON c.oid = to_regclass(quote_ident(wanted.name))"

@@ -1,6 +1,6 @@
 """Publishers and receivers that get killed.
 
-    python -m tests.log.mysql.killed_children URL
+    python -m tests.log.sql.killed_children URL
 
 Starts once, and then one process for each line of its input, so that a hundred of them cost little:
 

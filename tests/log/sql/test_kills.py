@@ -12,19 +12,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemill as tm
-from tests.log.mysql.killed_children import CONSUMER
 from tests.log.sent import Sent
+from tests.log.sql.killed_children import CONSUMER
 from tests.services.mariadb import MariaDB
+from tests.services.postgres import Postgres
 from tests.services.server import skip_or_fail
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
-ROUNDS = 2_000 if SOAK else 60
+ROUNDS = {"mysql": 2_000 if SOAK else 60, "postgres": 2_000 if SOAK else 15}
+KILLS = {"mysql": 50 if SOAK else 4, "postgres": 50 if SOAK else 2}
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -35,7 +38,7 @@ class Nursery:
         self._kind = kind
         self._folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.log.mysql.killed_children", url],
+            [sys.executable, "-m", "tests.log.sql.killed_children", url],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -78,10 +81,11 @@ def _note_publisher(sent: Sent, told: list[list[Any]]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("home", ["mysql", "postgres"])
 def test_publishers_and_receivers_killed_at_random_lose_nothing(
-    mariadb: MariaDB, database: str, tmp_path: Path, tally: Callable[[str, int], None]
+    request: pytest.FixtureRequest, home: str, tmp_path: Path, tally: Callable[[str, int], None]
 ) -> None:
-    url = mariadb.url(database, "log")
+    url, rounds = request.getfixturevalue(f"{home}_url"), ROUNDS[home]
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 (a failure must replay from what it prints)
     draw = random.Random(seed)
@@ -92,14 +96,14 @@ def test_publishers_and_receivers_killed_at_random_lose_nothing(
 
         def kill_publishers() -> None:
             nursery = Nursery(url, tmp_path, "publish")
-            for number in range(ROUNDS):
+            for number in range(rounds):
                 delay_s = draw.uniform(0, 0.06)
                 _note_publisher(sent, nursery.run(number, delay_s, (number + 1) * 100_000))
             nursery.close()
 
         def kill_receivers() -> None:
             nursery = Nursery(url, tmp_path, "receive")
-            for number in range(ROUNDS):
+            for number in range(rounds):
                 for kind, *words in nursery.run(number, draw.uniform(0, 0.06)):
                     if kind == "opened":
                         starts.append(words[0])
@@ -113,7 +117,7 @@ def test_publishers_and_receivers_killed_at_random_lose_nothing(
 
         rows = log.read(1, rows_max=10_000_000).rows()
         sent.check(rows)
-        assert sent.confirmations > ROUNDS
+        assert sent.confirmations > rounds
         # Each receiver went on behind what is stored, and stored is only what was delivered.
         assert starts == sorted(starts)
         reached = 0
@@ -125,26 +129,42 @@ def test_publishers_and_receivers_killed_at_random_lose_nothing(
         assert pointer <= reached
         rest = [row for batch in log.receiver(CONSUMER, follow=False) for row in batch.rows()]
         assert rest == rows[pointer:]
-    tally("publishers and receivers killed", 2 * ROUNDS)
+    tally(f"publishers and receivers of {home} killed", 2 * rounds)
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[MariaDB]:
-    if (reason := MariaDB.missing()) is not None:
+def mysql_url(mariadb: MariaDB, database: str) -> str:
+    return mariadb.url(database, "log")
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> str:
+    return postgres.url()
+
+
+@contextmanager
+def _own_server(home: str, folder: Path) -> Iterator[tuple[MariaDB | Postgres, str]]:
+    """A server that may be killed, and a log on it."""
+    kind = MariaDB if home == "mysql" else Postgres
+    if (reason := kind.missing()) is not None:
         skip_or_fail(reason)
-    with MariaDB(tmp_path) as server:
-        server.execute("CREATE DATABASE shop")
-        yield server
+    with kind(folder) as server:
+        if isinstance(server, Postgres):
+            yield server, server.url()
+        else:
+            server.execute("CREATE DATABASE shop")
+            yield server, server.url("shop", "orders")
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("home", ["mysql", "postgres"])
 def test_a_server_killed_under_load_loses_nothing(
-    own_server: MariaDB, tally: Callable[[str, int], None]
+    home: str, tmp_path: Path, tally: Callable[[str, int], None]
 ) -> None:
-    kills = 50 if SOAK else 4
+    kills = KILLS[home]
     sent = Sent()
     received: list[bytes] = []
-    with tm.Log(own_server.url("shop", "orders"), parallelism=3) as log:
+    with _own_server(home, tmp_path) as (server, url), tm.Log(url, parallelism=3) as log:
         out = log.publisher()
         receiver = log.receiver("billing")
         is_over = threading.Event()
@@ -169,8 +189,8 @@ def test_a_server_killed_under_load_loses_nothing(
                 while sent.confirmations < before + 30:
                     assert not any(task.done() for task in [receiving, *sending])
                     time.sleep(0.005)
-                own_server.kill()
-                own_server.start()
+                server.kill()
+                server.start()
             is_over.set()
             for task in sending:
                 task.result()
@@ -179,4 +199,4 @@ def test_a_server_killed_under_load_loses_nothing(
         rows = log.read(1, rows_max=10_000_000).rows()
         sent.check(rows)
         assert received == rows
-    tally("servers killed under load", kills)
+    tally(f"servers of {home} killed under load", kills)

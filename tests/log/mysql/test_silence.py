@@ -1,0 +1,67 @@
+"""Connections that fall silent in the middle of a transaction: their locks are in nobody's way."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.log.contract.writing import append, read_all
+from tests.log.sql.packet_faults import TIMEOUT_S
+from tests.services.mariadb import MariaDB
+from tests.services.tcp_proxy import Fault, TcpProxy
+from tidemill.errors import Fenced
+from tidemill.log.sql.connection import IDLE_S
+from tidemill.log.sql.store import ServerLog
+
+# What a client that vanished has locked stays so for twice as long, unless its connection is ended.
+LOCKS_HELD_S = IDLE_S / 2
+
+
+def test_a_publisher_that_went_silent_in_a_transaction_is_taken_over_at_once(
+    mariadb: MariaDB, database: str, proxy: TcpProxy
+) -> None:
+    """Its locks would otherwise be held until the server notices, for many seconds."""
+    through = ServerLog(
+        mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}", parallelism=1
+    )
+    old = through.claim()
+    append(old, [b"a"])
+    proxy.arm(Fault(2, "blackhole", everyone=True))  # after its row, before its pointer
+    proxy.refuse(True)
+
+    def fail() -> None:
+        with pytest.raises(Fenced):
+            append(old, [b"x"])
+
+    failed = threading.Thread(target=fail)
+    failed.start()
+    while proxy.fired is None:
+        time.sleep(0.001)
+    with ServerLog(mariadb.url(database, "log")) as store:
+        began_s = time.monotonic()
+        new = store.claim()
+        assert time.monotonic() - began_s < LOCKS_HELD_S
+        append(new, [b"b"])
+        assert read_all(store) == [b"a", b"b"]
+    proxy.refuse(False)
+    failed.join()
+    through.close()
+
+
+def test_a_call_that_went_silent_in_a_transaction_is_repeated_at_once(
+    mariadb: MariaDB, database: str, proxy: TcpProxy
+) -> None:
+    """Or it would wait for its own locks."""
+    url = mariadb.url(database, "log", port=proxy.port) + f"?timeout_s={TIMEOUT_S}"
+    with ServerLog(url, parallelism=1) as store:
+        store.claim_consumer("billing", start=1)
+        # BEGIN and its answer; a SELECT and its row, in five; an UPDATE, whose lock is held then.
+        proxy.arm(Fault(2 + 6 + 2, "blackhole"))
+        began_s = time.monotonic()
+        claim = store.claim_consumer("billing", start=1)
+        assert TIMEOUT_S <= time.monotonic() - began_s < LOCKS_HELD_S
+        assert proxy.fired is not None
+        assert proxy.fired.direction == "to server"
+        assert store.consumers()["billing"].token == claim.token
