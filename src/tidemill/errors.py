@@ -5,6 +5,7 @@
     │   ├── InvalidInput             what is never accepted: rows, keys, options (also a ValueError)
     │   │   ├── InvalidKey
     │   │   ├── InvalidName
+    │   │   ├── InvalidPipeline      a pipeline that cannot be run as it is written
     │   │   ├── SchemaMismatch
     │   │   └── TooLarge             over a bound of `limits`
     │   ├── BucketMismatch           the folder was made with another bucket function
@@ -31,6 +32,7 @@
     │   ├── StagingLost              rows that were staged for a transaction are gone
     │   └── MissingExtra             an optional dependency is not installed
     ├── Fenced                   a newer publisher or receiver took your place
+    ├── PipelineFailed           its own code, or Spark: `pipeline`, `sink`; the next run resumes
     ├── Corrupt                  stored bytes are damaged: `path`, `offset`; `tidemill doctor`
     │   └── MissingRows              numbers that should be there are not
     └── Bug                      us: please report it
@@ -62,6 +64,10 @@ class InvalidKey(InvalidInput):
 
 class InvalidName(InvalidInput):
     """A name outside the one grammar of names."""
+
+
+class InvalidPipeline(InvalidInput):
+    """A pipeline that cannot be run as it is written: its ends, its function, or its file."""
 
 
 class SchemaMismatch(InvalidInput):
@@ -214,6 +220,17 @@ class Fenced(TidemillError):
     """A newer publisher of the log, or receiver of the same consumer, took the place of this one,
     which changed nothing since. Open a new one if it is this one that should go on.
     """
+
+
+class PipelineFailed(TidemillError):
+    """The code of a pipeline raised, or Spark gave up; the cause has all that Spark says. What was
+    written counts, and the next run goes on behind it. `sink` is None if it failed before any.
+    """
+
+    def __init__(self, message: str, *, pipeline: str = "", sink: str | None = None) -> None:
+        super().__init__(message)
+        self.pipeline = pipeline
+        self.sink = sink
 
 
 class Bug(TidemillError):

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TextIO
 
@@ -70,6 +71,40 @@ class Bar(Progress):
         trace: TracebackType | None,
     ) -> None:
         self.wipe()
+
+
+class Bars:
+    """Several lines that are drawn over, ten times a second at most, and wiped in the end."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._start_s = time.monotonic()
+        self._shown_s = 0.0
+        self._drawn = 0  # lines that stand on the terminal
+
+    def show(self, bars: Sequence[tuple[str, int, float | None]]) -> None:
+        """What each is about, how many rows are done, and which share of all, if that is known."""
+        now_s = time.monotonic()
+        if now_s - self._shown_s < _BETWEEN_S:
+            return
+        self._shown_s = now_s
+        columns = shutil.get_terminal_size().columns
+        width = max((len(what) for what, _, _ in bars), default=0)
+        lines = [
+            draw(what.ljust(width), rows, share, now_s - self._start_s)[: columns - 1]
+            for what, rows, share in bars
+        ]
+        self.wipe()
+        self._stream.write("".join(f"{line}\n" for line in lines))
+        self._stream.flush()
+        self._drawn = len(lines)
+
+    def wipe(self) -> None:
+        """Leave no trace, for what is said next."""
+        if self._drawn:
+            self._stream.write(f"\x1b[{self._drawn}F\x1b[J")
+            self._stream.flush()
+            self._drawn = 0
 
 
 def can_draw() -> bool:

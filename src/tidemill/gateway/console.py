@@ -19,7 +19,7 @@ from tidemill.files.storage import typed
 from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.refusal import Declined, Stopped, words_of
 from tidemill.gateway.standard_streams import check_open, knows_all_characters
-from tidemill.progress import NO_PROGRESS, Bar, Progress, can_draw
+from tidemill.progress import NO_PROGRESS, Bar, Bars, Progress, can_draw
 
 _STANDARD_OUTPUT = Path("standard output")
 
@@ -89,6 +89,11 @@ class Console:
         if self._shows_progress and not self.is_json and can_draw():
             return Bar(what, sys.stderr)
         return NO_PROGRESS
+
+    def bars(self) -> Bars | None:
+        """Several of them; None if nobody is looking."""
+        is_seen = self._shows_progress and not self.is_json and can_draw()
+        return Bars(sys.stderr) if is_seen else None
 
     def confirm(self, question: Callable[[], str], *, is_sure: bool) -> None:
         """Go on only if the user says yes; a program says `--yes` beforehand."""

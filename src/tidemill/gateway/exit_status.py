@@ -21,6 +21,7 @@ from tidemill.errors import (
     NotAQueue,
     OldFormat,
     OutcomeUnknown,
+    PipelineFailed,
     QueueFull,
     StagingLost,
     StorageFailed,
@@ -56,6 +57,7 @@ FENCED = ExitStatus(13, "fenced", "a newer publisher or receiver took over")
 UNKNOWN = ExitStatus(14, "unknown", "the connection broke: whether it was written is not known")
 UNAVAILABLE = ExitStatus(15, "unavailable", "a server did not answer in time")
 BEHIND = ExitStatus(16, "behind", "a consumer is further behind than was allowed")
+PIPELINE = ExitStatus(17, "pipeline", "the code of a pipeline raised, or Spark gave up")
 INTERRUPTED = ExitStatus(130, "interrupted", "Ctrl-C")
 TERMINATED = ExitStatus(143, "terminated", "SIGTERM")
 BROKEN_PIPE = ExitStatus(141, "broken-pipe", "whoever read the output has gone")
@@ -78,6 +80,7 @@ ALL = (
     UNKNOWN,
     UNAVAILABLE,
     BEHIND,
+    PIPELINE,
     INTERRUPTED,
     BROKEN_PIPE,
     TERMINATED,
@@ -99,6 +102,7 @@ _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((OutcomeUnknown,), UNKNOWN),
     ((Unavailable,), UNAVAILABLE),
     ((TooFarBehind,), BEHIND),
+    ((PipelineFailed,), PIPELINE),
     ((Terminated,), TERMINATED),
     ((KeyboardInterrupt,), INTERRUPTED),
     ((BrokenPipeError,), BROKEN_PIPE),

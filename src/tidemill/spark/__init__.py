@@ -3,6 +3,8 @@
 session        a Spark session that is set up and quiet
 remote         ... at a server of Spark Connect
 job_progress   a bar for its long jobs
+pipelines      functions between queues, run as streaming queries
+testing        ... run over rows, in a test
 shipping       the code, for executors that have none
 reading        a queue or a log as a DataFrame
 native_scan    ... its archived rows by Spark's own Parquet reader
@@ -38,8 +40,9 @@ except ImportError as cause:
     ) from cause
 
 from tidemill.spark.merging import merge
+from tidemill.spark.pipelines import Pipeline, Sink, Source, pipeline, reject
 from tidemill.spark.reading import read
 from tidemill.spark.session import session
 from tidemill.spark.shipping import ship
 
-__all__ = ["merge", "read", "session", "ship"]
+__all__ = ["Pipeline", "Sink", "Source", "merge", "pipeline", "read", "reject", "session", "ship"]

@@ -1,0 +1,265 @@
+"""`tidemill pipeline`: run the pipelines of a file, list them, and tell how far they are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemill.errors import TidemillError
+from tidemill.gateway.arguments import duration
+from tidemill.gateway.command import Command
+from tidemill.gateway.console import Console, table
+from tidemill.gateway.interrupts import Interrupts
+
+if TYPE_CHECKING:  # Who runs no pipeline need not have Spark.
+    from pyspark.sql import SparkSession
+
+    from tidemill.spark import Pipeline
+    from tidemill.spark.pipelines.status import PipelineStatus, SinkStatus
+
+DETAILS = """
+FILE is a file of Python with functions that are decorated with @pipeline. Each row of the sources
+comes to each sink once, however often the command is killed and started again. Ctrl-C and SIGTERM
+end it behind the batch that it is in; a second one ends it at once, which loses nothing either.
+
+Without --once or --batch it goes on until it is stopped. Spark runs within this command, unless
+--master or --remote name a cluster or a server.
+"""
+
+
+def _run(options: argparse.Namespace, console: Console) -> None:
+    from tidemill.spark.pipelines.loading import chosen  # noqa: PLC0415
+
+    file = Path(options.file)
+    # What is wrong with the file is told before Spark starts; but functions that the file makes for
+    # Spark are of another kind once there is a session at a server.
+    pipelines = {} if _is_remote(options) else chosen(file, options.names)
+    with _session(options, file.stem, console) as spark:
+        pipelines = pipelines or chosen(file, options.names)
+        if options.batch:
+            _run_batches(pipelines, spark, options, console)
+            return
+        from tidemill.gateway.pipeline_running import Watched  # noqa: PLC0415
+
+        starts: dict[str, Callable[[], Any]] = {
+            name: partial(
+                one.start,
+                spark,
+                once=options.once,
+                every_s=0.0 if options.every is None else options.every.total_seconds(),
+                state=options.state,
+            )
+            for name, one in pipelines.items()
+        }
+        # Spark takes Ctrl-C for itself when it starts; from here on it is ours again.
+        with Interrupts() as interrupts:
+            Watched(starts, console).run(interrupts)
+
+
+def _run_batches(
+    pipelines: dict[str, Pipeline],
+    spark: SparkSession,
+    options: argparse.Namespace,
+    console: Console,
+) -> None:
+    numbers: dict[str, Any] = {}
+    for name, one in pipelines.items():
+        done = one.run(spark, batch=True, state=options.state)
+        numbers[name] = {sink: told.last_batch for sink, told in done.items()}
+    words = "\n".join(
+        f"{name}: batch {number} is written to {', '.join(sinks)}"
+        for name, sinks in numbers.items()
+        for number in {*sinks.values()}
+    )
+    console.result(words, {"batches": numbers})
+
+
+@contextmanager
+def _session(options: argparse.Namespace, name: str, console: Console) -> Iterator[SparkSession]:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from tidemill.spark import session, ship  # noqa: PLC0415
+    from tidemill.spark.pipelines.failures import failed  # noqa: PLC0415
+
+    try:
+        spark = session(
+            name,
+            master=options.master,
+            remote=options.remote,
+            config=dict(options.conf),
+            progress=False,
+        )
+        if options.ship:
+            ship(spark)
+    except TidemillError:
+        raise
+    except Exception as error:
+        if not isinstance(error, PySparkException) and "py4j" not in type(error).__module__:
+            raise
+        raise failed(error, name, None, "starting Spark") from error
+    try:
+        if console.is_json and not _is_remote(options):
+            spark.sparkContext.setLogLevel("OFF")  # What fails is told once, as JSON.
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _is_remote(options: argparse.Namespace) -> bool:
+    by_default = options.master is None and bool(os.environ.get("SPARK_REMOTE"))
+    return options.remote is not None or by_default
+
+
+def _list(options: argparse.Namespace, console: Console) -> None:
+    from tidemill.spark.pipelines.loading import load  # noqa: PLC0415
+    from tidemill.spark.pipelines.state import State  # noqa: PLC0415
+
+    found = [
+        {
+            "name": name,
+            "sources": {key: source.url for key, source in one.sources.items()},
+            "sinks": {key: sink.url for key, sink in one.sinks.items()},
+            "state": State.of(one, options.state, is_remote=False).location,
+        }
+        for name, one in load(Path(options.file)).items()
+    ]
+    rows = [
+        (str(one["name"]), _ends(one["sources"]), _ends(one["sinks"]), str(one["state"]))
+        for one in found
+    ]
+    words = table(("pipeline", "sources", "sinks", "state"), rows)
+    console.result(words, {"pipelines": found})
+
+
+def _status(options: argparse.Namespace, console: Console) -> None:
+    from tidemill.spark.pipelines.loading import chosen  # noqa: PLC0415
+    from tidemill.spark.pipelines.status import status  # noqa: PLC0415
+
+    found = [
+        status(one, state=options.state)
+        for one in chosen(Path(options.file), options.names).values()
+    ]
+    headings = ("sink", "run by", "batch", "done", "behind", "rows/s", "state")
+    rows = [_status_row(one, sink) for one in found for sink in one.sinks]
+    document = [_status_document(one) for one in found]
+    console.result(table(headings, rows), {"pipelines": document})
+
+
+def _status_row(one: PipelineStatus, sink: SinkStatus) -> tuple[str, ...]:
+    runner = "nobody" if one.runner is None else f"process {one.runner}" if one.runner else "?"
+    return (
+        f"{one.pipeline}.{sink.sink}",
+        runner,
+        "-" if sink.last_batch is None else f"{sink.last_batch:,}",
+        "-" if sink.last_at is None else _ago(sink.last_at),
+        "?" if sink.lag is None else f"{sink.lag:,}",
+        "-" if sink.rows_per_s is None else f"{sink.rows_per_s:,.0f}",
+        f"{sink.state_bytes:,} bytes",
+    )
+
+
+def _status_document(one: PipelineStatus) -> dict[str, Any]:
+    document = asdict(one)
+    for sink in document["sinks"]:
+        sink["last_at"] = None if sink["last_at"] is None else sink["last_at"].isoformat()
+    return document
+
+
+def _ago(moment: datetime) -> str:
+    return f"{max(0.0, (datetime.now(UTC) - moment).total_seconds()):,.0f} s ago"
+
+
+def _ends(named: Any) -> str:
+    return ", ".join(named.values())
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting such as spark.cores.max=4")
+    return name, value
+
+
+def _add_file(parser: argparse.ArgumentParser, *, names: bool) -> None:
+    parser.add_argument("file", metavar="FILE", help="the file of Python with the pipelines")
+    if names:
+        parser.add_argument(
+            "names", nargs="*", metavar="NAME", help="these pipelines of it; default: all"
+        )
+    parser.add_argument(
+        "--state",
+        metavar="FOLDER",
+        help="where checkpoints are kept (TIDEMILL_STATE; default: beside the first sink)",
+    )
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_file(parser, names=True)
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--master", metavar="URL", help="a cluster: spark://host:7077, local[4], …")
+    place.add_argument("--remote", metavar="URL", help="a Spark Connect server: sc://host:15002")
+    trigger = parser.add_mutually_exclusive_group()
+    trigger.add_argument(
+        "--once", action="store_true", help="end when everything that is there now is done"
+    )
+    trigger.add_argument(
+        "--every", type=duration, metavar="TIME", help="a batch every so often (5s, 1m)"
+    )
+    trigger.add_argument(
+        "--batch", action="store_true", help="everything from the start, as one batch"
+    )
+    parser.add_argument(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark; may be said several times",
+    )
+    parser.add_argument(
+        "--ship", action="store_true", help="hand Tidemill's code to executors that lack it"
+    )
+
+
+COMMAND = Command(
+    name="pipeline",
+    summary="run functions between queues on Spark, each row once",
+    children=(
+        Command(
+            name="run",
+            summary="run the pipelines of a file",
+            details=DETAILS,
+            examples=(
+                "tidemill pipeline run clicks.py --once",
+                "tidemill pipeline run clicks.py --every 5s",
+                "tidemill pipeline run clicks.py per_minute --master spark://host:7077",
+            ),
+            arguments=_run_arguments,
+            run=_run,
+        ),
+        Command(
+            name="list",
+            summary="show the pipelines of a file, and their ends",
+            examples=("tidemill pipeline list clicks.py",),
+            arguments=partial(_add_file, names=False),
+            run=_list,
+        ),
+        Command(
+            name="status",
+            summary="tell how far the pipelines of a file are, whoever runs them",
+            examples=(
+                "tidemill pipeline status clicks.py",
+                "tidemill pipeline status clicks.py per_minute --json",
+            ),
+            arguments=partial(_add_file, names=True),
+            run=_status,
+        ),
+    ),
+)

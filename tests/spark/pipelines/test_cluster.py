@@ -1,0 +1,99 @@
+"""A pipeline on a real cluster, whose driver is killed at random, again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.gateway.shell import Shell
+from tests.services.spark_cluster import ON_CLUSTER, Cluster
+from tests.spark.pipelines.flows import check_split, write_split
+from tests.spark.pipelines.numbers import send
+from tidemill.spark.pipelines.offsets_log import last_begun
+
+pytestmark = pytest.mark.slow
+
+SINKS = ("log", "parquet", "dead_letters")
+ROWS_PER_BATCH = 50
+WAIT_S = 600
+
+
+def start(shell: Shell, cluster: Cluster) -> subprocess.Popen[str]:
+    settings = [
+        part for name, value in ON_CLUSTER.items() for part in ("--conf", f"{name}={value}")
+    ]
+    command = ["-m", "tidemill", "pipeline", "run", "flows.py", "--once", "--json", *settings]
+    return subprocess.Popen(
+        [sys.executable, *command, "--master", cluster.url],
+        cwd=shell.folder,
+        env={**shell.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def begun(folder: Path) -> int:
+    """How many batches began, of all sinks."""
+    checkpoints = [folder / "log.state" / "split" / sink for sink in SINKS]
+    return sum(1 + last for path in checkpoints if (last := last_begun(path)) is not None)
+
+
+def kill(process: subprocess.Popen[str], *, with_java: bool) -> None:
+    """SIGKILL for the driver; its Java ends by itself when it notices, or is killed as well."""
+    children: Sequence[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in children if with_java else ():
+        try:
+            child.kill()
+        except psutil.NoSuchProcess:
+            continue
+    process.communicate(timeout=WAIT_S)
+
+
+def killed_and_resumed(cluster: Cluster, folder: Path, *, kills: int, seed: int) -> None:
+    shell, chance = Shell(folder), random.Random(seed)
+    write_split(folder)
+    rows = ROWS_PER_BATCH * (4 * kills + 2)
+    send(folder / "in", range(rows))
+    for number in range(kills):
+        process = start(shell, cluster)
+        target = begun(folder) + chance.randint(1, 5)
+        deadline_s = time.monotonic() + WAIT_S
+        while begun(folder) < target:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        time.sleep(chance.random() * 0.5)
+        assert process.poll() is None, f"run {number} ended before it was killed"
+        kill(process, with_java=chance.random() < 0.5)
+    process = start(shell, cluster)
+    out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, err
+    assert err == ""
+    told = json.loads(out)["pipelines"]["split"]
+    assert [told[sink]["lag"] for sink in SINKS] == [0, 0, 0]
+    check_split(folder, rows)
+
+
+def test_a_pipeline_killed_at_random_writes_each_row_once(
+    free_cluster: Cluster, tmp_path: Path
+) -> None:
+    killed_and_resumed(free_cluster, tmp_path, kills=2, seed=7)
+
+
+@pytest.mark.soak
+def test_a_pipeline_killed_at_random_twenty_times_writes_each_row_once(
+    free_cluster: Cluster, tmp_path: Path
+) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    killed_and_resumed(free_cluster, tmp_path, kills=20, seed=seed)
