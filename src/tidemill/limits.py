@@ -67,6 +67,7 @@ STAGED_S_MAX = 7 * 24 * 3600  # how long rows lie staged before a commit of othe
 MERGE_RANGE_BYTES = 32 * MIB  # of queues that one task of a merge is to read
 MERGE_MEMORY_BYTES = 128 * MIB  # that it reads at once, or one row; what is more, it divides
 MERGE_ROUND_BYTES = 1024 * MIB  # of queues that become one transaction
+QUERY_STARTS_MAX = 5  # of a pipeline's query that Spark found no time for, with no batch in between
 DRIVER_WAIT_S = 60  # how long a pipeline waits for the Java of a run that was killed to end
 OWNER_WAIT_S = 10  # how long a commit waits for another process to let go of the folder
 ARCHIVE_SEGMENT_BYTES = 128 * MIB  # of rows in memory that become one segment of an archive

@@ -63,11 +63,11 @@ def kill(process: subprocess.Popen[str], *, with_java: bool) -> None:
 def killed_and_resumed(cluster: Cluster, folder: Path, *, kills: int, seed: int) -> None:
     shell, chance = Shell(folder), random.Random(seed)
     write_split(folder)
-    rows = ROWS_PER_BATCH * (4 * kills + 2)
+    rows = ROWS_PER_BATCH * (2 * kills + 2)
     send(folder / "in", range(rows))
     for number in range(kills):
         process = start(shell, cluster)
-        target = begun(folder) + chance.randint(1, 5)
+        target = begun(folder) + chance.randint(1, 4)
         deadline_s = time.monotonic() + WAIT_S
         while begun(folder) < target:
             assert process.poll() is None, process.communicate()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,8 @@ def test_a_run_shows_bars_is_seen_by_others_and_ends_behind_its_batch(shell: She
     os.close(follower)
     try:
         os.set_blocking(leader, False)
-        seen, deadline_s, status = b"", time.monotonic() + WAIT_S, {}
+        seen, deadline_s = b"", time.monotonic() + WAIT_S
+        status: dict[str, Any] = {}
         while status.get("lags") != [0, 0, 0]:
             assert process.poll() is None, seen
             assert time.monotonic() < deadline_s, (seen, status)

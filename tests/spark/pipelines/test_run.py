@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import tidemill as tm
 from tests.spark.pipelines.numbers import numbers_of, rows_of, send
 from tests.spark.sink.outputs import forget_last_commit
 from tidemill.spark import Pipeline, Sink, Source, pipeline, reject
+from tidemill.spark.pipelines import run
 from tidemill.spark.pipelines.parquet import sweep
 from tidemill.spark.pipelines.state import State
 
@@ -160,6 +163,29 @@ def test_a_batch_writes_everything_once_for_each_run(spark: SparkSession, tmp_pa
     state.write_text("nonsense")
     with pytest.raises(tm.InvalidPipeline, match="does not tell the number"):
         total.run(spark, batch=True)
+
+
+def test_a_query_that_spark_had_no_time_for_is_started_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_TOO_BUSY", "too busy, for once")
+    marker = str(tmp_path / "marker")
+
+    def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if not os.path.exists(marker):
+                open(marker, "w").close()
+                raise RuntimeError("too busy, for once")
+            yield batch
+
+    @pipeline(source=tmp_path / "in", sink=tmp_path / "out")
+    def copy(numbers: Any) -> Any:
+        return numbers.select("n").mapInArrow(once, "n long")
+
+    send(tmp_path / "in", range(5))
+    assert copy.run(spark, once=True)["output"].rows == 5
+    assert os.path.exists(marker)
+    assert numbers_of(tmp_path / "out") == list(range(5))
 
 
 @pytest.mark.parametrize(

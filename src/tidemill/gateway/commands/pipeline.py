@@ -36,11 +36,14 @@ Without --once or --batch it goes on until it is stopped. Spark runs within this
 
 def _run(options: argparse.Namespace, console: Console) -> None:
     from tidemill.spark.pipelines.loading import chosen  # noqa: PLC0415
+    from tidemill.spark.pipelines.state import State  # noqa: PLC0415
 
     file = Path(options.file)
     # What is wrong with the file is told before Spark starts; but functions that the file makes for
     # Spark are of another kind once there is a session at a server.
     pipelines = {} if _is_remote(options) else chosen(file, options.names)
+    for one in pipelines.values():
+        State.of(one, options.state, is_remote=False).check_free()
     with _session(options, file.stem, console) as spark:
         pipelines = pipelines or chosen(file, options.names)
         if options.batch:

@@ -24,12 +24,8 @@ def reject(frame: DataFrame, reason: str | Column, *, source: str | None = None)
     A letter has the reason, the row as JSON, where it came from (`source`, and the row's own `seq`
     there as `source_seq`, if it has one still), and the name of the pipeline.
 
-    >>> from tidemill.spark import reject, session
-    >>> spark = session(master="local[1]")
-    >>> bad = spark.range(1).selectExpr("id AS seq", "-5 AS amount")
-    >>> reject(bad, "amount below 0").collect()
-    [Row(source=None, source_seq=0, reason='amount below 0', row='{"seq":0,"amount":-5}')]
-    >>> spark.stop()
+        bad = orders.where("amount < 0")
+        return {"output": orders.where("amount >= 0"), "dead_letters": reject(bad, "below 0")}
     """
     # Every executor imports the package above, and few reject anything.
     from pyspark.sql import functions as f  # noqa: PLC0415

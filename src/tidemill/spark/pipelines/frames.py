@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemill.spark.pipelines.definition import Pipeline
 from tidemill.spark.pipelines.ends import TIDEMILL, Sink, Source
 from tidemill.spark.pipelines.failures import failed
 from tidemill.spark.pipelines.outputs import outputs
 from tidemill.spark.pipelines.state import State
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 # How far one batch of a query goes, which a batch that takes everything has no use for.
 _OF_STREAMS = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")

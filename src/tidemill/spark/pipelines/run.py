@@ -7,17 +7,19 @@ a sink gets each row once, whatever happens to the others, and none waits for an
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import InvalidPipeline
+from tidemill.limits import QUERY_STARTS_MAX
 from tidemill.spark.pipelines.definition import Pipeline
 from tidemill.spark.pipelines.failures import failed
 from tidemill.spark.pipelines.frames import is_remote, start_query, streams
@@ -25,7 +27,13 @@ from tidemill.spark.pipelines.parquet import check_folder, sweep
 from tidemill.spark.pipelines.state import Hold, State
 from tidemill.spark.session import session
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger = logging.getLogger(__name__)
+
 _LOOK_S = 0.2
+_TOO_BUSY = "Python worker failed to connect back"
 _OPENING = "Initializing sources"  # what Spark says that a query is doing
 
 
@@ -52,12 +60,12 @@ class Run:
     """The queries of a pipeline. Leaving its block stops them."""
 
     def __init__(
-        self, pipeline: Pipeline, state: State, hold: Hold, queries: dict[str, StreamingQuery]
+        self, pipeline: Pipeline, state: State, hold: Hold, watches: dict[str, _Watch]
     ) -> None:
         self.pipeline = pipeline
         self.state = state
         self._hold = hold
-        self._watches = {sink: _Watch(query) for sink, query in queries.items()}
+        self._watches = watches
         self._is_over = False
 
     def progress(self) -> dict[str, SinkProgress]:
@@ -71,19 +79,17 @@ class Run:
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            running = None
+            running: _Watch | None = None
             for sink, watch in self._watches.items():
-                if watch.is_active():
-                    running = running or (sink, watch)
-                else:
-                    self._check(sink, watch)
+                if watch.is_active() or self._check(sink, watch):
+                    running = running or watch
             if running is None:
                 self._end()
                 return True
             left_s = _LOOK_S if deadline_s is None else min(_LOOK_S, deadline_s - time.monotonic())
             if left_s <= 0:
                 return False
-            running[1].wait(left_s)
+            running.wait(left_s)
 
     def stop(
         self,
@@ -106,15 +112,20 @@ class Run:
         for sink, watch in self._watches.items():
             self._check(sink, watch)
 
-    def _check(self, sink: str, watch: _Watch) -> None:
+    def _check(self, sink: str, watch: _Watch) -> bool:
+        """Raise if a query has failed; says whether it was started again instead."""
         error = watch.failure()
         if error is None:
-            return
-        raised = failed(error, self.pipeline.name, sink)
+            return False
+        try:
+            if not self._is_over and watch.start_again(error):
+                return True
+        except PySparkException as again:
+            error = again
         for other in self._watches.values():
             other.stop()
         self._end()
-        raise raised from error
+        raise failed(error, self.pipeline.name, sink) from error
 
     def _end(self) -> None:
         if self._is_over:
@@ -144,19 +155,20 @@ class Run:
 class _Watch:
     """A query, and what it told of its batches: Spark forgets all but the last hundred."""
 
-    def __init__(self, query: StreamingQuery) -> None:
-        self._query = query
+    def __init__(self, start: Callable[[], StreamingQuery]) -> None:
+        self._start = start
+        self._query = start()
+        self._starts = 1  # since a batch was last done
+        _wait_for_sources(self._query)
         self._seen = SinkProgress()
+        self._told_at = ""  # when the last of it was told
 
     def look(self) -> SinkProgress:
         last: Any = self._query.lastProgress
-        if last is None:
-            return self._seen
-        known = self._seen.last_batch
-        if known is not None and last["batchId"] > known + 1:
+        if last is not None and last["timestamp"] != self._told_at:
+            self._told_at = last["timestamp"]
             for one in self._query.recentProgress:
                 self._count(one)
-        self._count(last)
         return self._seen
 
     def _count(self, told: Any) -> None:
@@ -167,6 +179,7 @@ class _Watch:
             return
         if seen.last_batch is not None and told["batchId"] <= seen.last_batch:
             return
+        self._starts = 1
         written = told["sink"]["numOutputRows"]
         self._seen = SinkProgress(
             batches=seen.batches + 1,
@@ -176,6 +189,17 @@ class _Watch:
             lag=_lag(told),
             rows_per_s=float(told["processedRowsPerSecond"]),
         )
+
+    def start_again(self, error: BaseException) -> bool:
+        """Go on where it was, if nothing is wrong but that the machine is too busy."""
+        if _TOO_BUSY not in str(error) or self._starts >= QUERY_STARTS_MAX:
+            return False
+        logger.warning("%s: Spark waited in vain for a Python; starting again", self._query.name)
+        self.look()
+        self._starts += 1
+        self._query = self._start()
+        _wait_for_sources(self._query)
+        return True
 
     def is_active(self) -> bool:
         return self._query.isActive
@@ -223,32 +247,37 @@ def start(
     spark = session(pipeline.name) if spark is None else spark
     place = State.of(pipeline, state, is_remote=is_remote(spark))
     hold = Hold(place, spark)
-    queries: dict[str, StreamingQuery] = {}
+    watches: dict[str, _Watch] = {}
     try:
         for name, sink in pipeline.sinks.items():
             if place.folder is not None:
                 check_folder(sink, place.checkpoint(name))
                 sweep(sink)
-        for name, sink in pipeline.sinks.items():
+        for name in pipeline.sinks:
             frame = streams(pipeline, spark, place, name)[name]
             try:
-                queries[name] = start_query(
-                    frame,
-                    sink,
-                    name=place.consumer(name),
-                    checkpoint=place.checkpoint(name),
-                    transaction=place.transaction(name),
-                    trigger=trigger,
-                )
-                _wait_for_sources(queries[name])
+                watches[name] = _Watch(partial(_start_query, frame, place, pipeline, name, trigger))
             except PySparkException as error:
                 raise failed(error, pipeline.name, name) from error
     except BaseException:
-        for query in queries.values():
-            query.stop()
+        for watch in watches.values():
+            watch.stop()
         hold.release()
         raise
-    return Run(pipeline, place, hold, queries)
+    return Run(pipeline, place, hold, watches)
+
+
+def _start_query(
+    frame: DataFrame, place: State, pipeline: Pipeline, sink: str, trigger: dict[str, bool | str]
+) -> StreamingQuery:
+    return start_query(
+        frame,
+        pipeline.sinks[sink],
+        name=place.consumer(sink),
+        checkpoint=place.checkpoint(sink),
+        transaction=place.transaction(sink),
+        trigger=trigger,
+    )
 
 
 def _wait_for_sources(query: StreamingQuery) -> None:
@@ -256,7 +285,10 @@ def _wait_for_sources(query: StreamingQuery) -> None:
     which Spark waits ten seconds: many that start at once on few cores might take longer.
     """
     while query.isActive and query.status["message"] == _OPENING:
-        query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]
+        try:
+            query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]
+        except PySparkException:
+            return  # Whoever waits for the end is told.
 
 
 def _lag(told: Any) -> int | None:

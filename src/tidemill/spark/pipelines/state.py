@@ -114,6 +114,17 @@ class State:
         finally:
             file.close()
 
+    def check_free(self) -> None:
+        """Raise if the pipeline is run by somebody: whoever is to start Spark first need not."""
+        pid = self.runner()
+        if pid is not None:
+            runner = f"process {pid}" if pid else "another process"
+            raise Locked(
+                f"pipeline {self.pipeline} is run by {runner}, which holds {self.folder}; stop it "
+                "there, or wait until it has ended",
+                pid=pid or None,
+            )
+
     def _identity(self) -> str:
         if self.folder is not None:
             try:
@@ -144,10 +155,10 @@ class Hold:
             raise
 
     def release(self) -> None:
-        from py4j.protocol import Py4JError  # noqa: PLC0415 (a thin client has none)
-
         java, self._java = self._java, None
         if java is not None:
+            from py4j.protocol import Py4JError  # noqa: PLC0415 (a thin client has none)
+
             try:
                 java.close()
             except (Py4JError, OSError):
