@@ -28,6 +28,9 @@ def twice(n):
 )
 def split(numbers):
     return {"log": numbers.select(twice("n").alias("n")), "parquet": numbers.select("n")}
+
+if __name__ == "__main__":
+    print({sink: done.lag for sink, done in split.run(once=True).items()})
 """
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.errors import TidemillError
 from tidemill.gateway.arguments import duration
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
@@ -86,12 +85,10 @@ def _run_batches(
 
 @contextmanager
 def _session(options: argparse.Namespace, name: str, console: Console) -> Iterator[SparkSession]:
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
+    """A session for the block; what Spark raises in it is told as a failure, not as a fault."""
     from tidemill.spark import session, ship  # noqa: PLC0415
-    from tidemill.spark.pipelines.failures import failed  # noqa: PLC0415
 
-    try:
+    with _spark_errors(name, "starting Spark"):
         spark = session(
             name,
             master=options.master,
@@ -101,18 +98,29 @@ def _session(options: argparse.Namespace, name: str, console: Console) -> Iterat
         )
         if options.ship:
             ship(spark)
-    except TidemillError:
-        raise
-    except Exception as error:
-        if not isinstance(error, PySparkException) and "py4j" not in type(error).__module__:
-            raise
-        raise failed(error, name, None, "starting Spark") from error
-    try:
         if console.is_json and not _is_remote(options):
             spark.sparkContext.setLogLevel("OFF")  # What fails is told once, as JSON.
-        yield spark
-    finally:
-        spark.stop()
+    with _spark_errors(name, "Spark"):
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _spark_errors(name: str, what: str) -> Iterator[None]:
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    from tidemill.spark.pipelines.failures import failed  # noqa: PLC0415
+
+    try:
+        yield
+    except Exception as error:
+        # Those of py4j, which a thin client has not, and of its connection: Spark's Java has died.
+        is_sparks = isinstance(error, (PySparkException, ConnectionError))
+        if not is_sparks and type(error).__module__.partition(".")[0] != "py4j":
+            raise
+        raise failed(error, name, None, what) from error
 
 
 def _is_remote(options: argparse.Namespace) -> bool:

@@ -180,14 +180,16 @@ class _Watch:
         if seen.last_batch is not None and told["batchId"] <= seen.last_batch:
             return
         self._starts = 1
-        written = told["sink"]["numOutputRows"]
+        # A server of Spark Connect leaves sums out; those of each source are there.
+        rows = sum(source["numInputRows"] or 0 for source in told["sources"])
+        written, passed_ms = told["sink"]["numOutputRows"], told["durationMs"]["triggerExecution"]
         self._seen = SinkProgress(
             batches=seen.batches + 1,
-            rows=seen.rows + told["numInputRows"],
-            written=None if seen.written is None or written < 0 else seen.written + written,
+            rows=seen.rows + rows,
+            written=_sum(seen.written, written),
             last_batch=told["batchId"],
             lag=_lag(told),
-            rows_per_s=float(told["processedRowsPerSecond"]),
+            rows_per_s=rows * 1000 / max(1, passed_ms),
         )
 
     def start_again(self, error: BaseException) -> bool:
@@ -289,6 +291,11 @@ def _wait_for_sources(query: StreamingQuery) -> None:
             query.awaitTermination(_LOOK_S)  # type: ignore[arg-type]
         except PySparkException:
             return  # Whoever waits for the end is told.
+
+
+def _sum(before: int | None, more: int | None) -> int | None:
+    """Rows that were written, where Spark tells; -1 is its word for not doing so."""
+    return None if before is None or more is None or more < 0 else before + more
 
 
 def _lag(told: Any) -> int | None:
