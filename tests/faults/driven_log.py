@@ -103,6 +103,16 @@ class DrivenLog:
         after = state._replace(first=before, rows=state.rows[before - state.first :])
         self._do(after, lambda: self.log.trim(before), True)
 
+    def begin(self, first: int) -> None:
+        """The log, which has no rows yet, gets the number of its first."""
+
+        def work() -> None:
+            self.writer.close()
+            self.log.begin_at(first)
+
+        self._do(self.state._replace(first=first), work, True)
+        self.claim()
+
     def note(self, value: str) -> None:
         after = self.state._replace(notes=(("archive", value),))
         expected = dict(self.state.notes).get("archive")

@@ -158,6 +158,25 @@ def test_the_making_of_a_log_survives_crashes(sync: Sync, tally: Tally) -> None:
     tally("crash states of a log", count)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", ["full", "none"])
+def test_a_log_that_begins_elsewhere_survives_crashes(sync: Sync, tally: Tally) -> None:
+    log = DrivenLog(sync=sync)
+    log.start_trace()
+    log.begin(41)
+    log.append(2, number=1)
+    judged = 0
+    for state in enumerate_states(log.fs.trace, budget=60):
+        acknowledged, attempted = log.bounds_of(state.marks)
+        try:
+            judge(state.file_system(), log, acknowledged, attempted)
+        except (Violation, TidemillError) as problem:
+            raise AssertionError(f"{sync}: {problem}\n{state.describe()}") from problem
+        judged += 1
+    assert judged > 20
+    tally("crash states of a log", judged)
+
+
 @pytest.mark.parametrize("first", ["append marked", "trim"])
 def test_a_sample_of_pairs_survives_crashes(first: str, tally: Tally) -> None:
     judged: set[bytes] = set()
