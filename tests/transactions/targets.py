@@ -1,4 +1,4 @@
-"""What transactions are committed to: a queue, and logs of two kinds, behind one face for tests."""
+"""What transactions are committed to: a queue, and logs, behind one face for tests."""
 
 from __future__ import annotations
 
@@ -138,6 +138,8 @@ class FileLogTarget(LogTarget, QueueTarget):
 
 
 class MySQLTarget(LogTarget):
+    damaged = "CONCAT(LEFT(header, 60), 'x', SUBSTRING(header, 62))"
+
     def __init__(self, url: str) -> None:
         self.url = url
         ServerLog(url, parallelism=2).close()
@@ -149,20 +151,24 @@ class MySQLTarget(LogTarget):
         return ServerStaging(self.url, name, retry_s=5)
 
     def staged(self) -> int:
-        return self._do("SELECT COUNT(*) FROM queue_log_staging")
+        return self._do(f"SELECT COUNT(*) FROM {self._table}")
 
     def lose(self, part: StagedPart) -> None:
-        self._do("DELETE FROM queue_log_staging WHERE attempt = %s", part.name)
+        self._do(f"DELETE FROM {self._table} WHERE attempt = %s", part.name)
 
     def damage(self, part: StagedPart) -> None:
-        self._do(
-            "UPDATE queue_log_staging SET header = CONCAT(LEFT(header, 60), 'x', "
-            "SUBSTRING(header, 62)) WHERE attempt = %s",
-            part.name,
-        )
+        self._do(f"UPDATE {self._table} SET header = {self.damaged} WHERE attempt = %s", part.name)
+
+    @property
+    def _table(self) -> str:
+        return f"queue_{self.url.rpartition('/')[2]}_staging"
 
     def _do(self, statement: str, *arguments: str) -> int:
         values = [argument.encode() for argument in arguments]
         with self.open() as log:
             rows = log.run(lambda connection: connection.query(statement, *values))
         return int(rows[0][0]) if rows else 0
+
+
+class PostgresTarget(MySQLTarget):
+    damaged = "set_byte(header, 60, get_byte(header, 60) # 4)"
