@@ -25,6 +25,10 @@ MODULES = [
 ]
 
 
+def _starts_slowly(text: str) -> bool:
+    return "tidemill.spark" in text or "postgresql://app@localhost" in text
+
+
 def _slow_if(starts_spark: bool, value: object) -> object:
     """A parameter; a session of Spark takes seconds to start."""
     return pytest.param(value, marks=pytest.mark.slow) if starts_spark else value
@@ -32,7 +36,7 @@ def _slow_if(starts_spark: bool, value: object) -> object:
 
 @pytest.mark.parametrize(
     "page",
-    [_slow_if("tidemill.spark" in page.read_text(), page) for page in PAGES_ALONE],
+    [_slow_if(_starts_slowly(page.read_text()), page) for page in PAGES_ALONE],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_python_blocks_of_a_page_run(
@@ -44,6 +48,9 @@ def test_the_python_blocks_of_a_page_run(
     text = page.read_text()
     if "mysql://app@localhost" in "".join(BLOCK.findall(text)):
         text = _on_our_server(text, request)
+    if "postgresql://app@localhost" in "".join(BLOCK.findall(text)):
+        ours = request.getfixturevalue("postgres").url()
+        text = text.replace("postgresql://app@localhost:5432/shop/orders", ours)
     if "tidemill.spark" in text:
         _run_apart(text, page, tmp_path)
         return

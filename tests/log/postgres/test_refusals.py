@@ -70,8 +70,8 @@ def test_a_role_that_is_not_there_and_a_database_that_is_not_are_told_at_once(
 ) -> None:
     with pytest.raises(tm.NoAccess, match='role "nobody-here" does not exist'):
         tm.Log(postgres.url("orders").replace("root@", "nobody-here@"))
-    with pytest.raises(tm.NotAQueue, match='database "shop" does not exist'):
-        tm.Log(postgres.url("orders").replace("/postgres/", "/shop/"))
+    with pytest.raises(tm.NotAQueue, match='database "nowhere" does not exist'):
+        tm.Log(postgres.url("orders").replace("/postgres/", "/nowhere/"))
 
 
 @pytest.mark.slow
