@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,18 @@ from tidemill.log.opening import _shelves
 
 def shelf_of(name: str) -> Shelf:
     return _shelves.setdefault(name, Shelf())
+
+
+@in_event_loop
+async def test_a_log_is_archived_trimmed_and_verified(tmp_path: Path) -> None:
+    async with tm.aio.Log(tmp_path / "log") as log, await log.publisher() as out:
+        await out.send([b"a", b"b", b"c"])
+        assert (await log.archive(tmp_path / "archive", consumed=True)).rows == 0
+        assert (await log.archive(bytes_max=0, sweep=True)).rows == 3
+        assert (await log.verify_archive(deep=True)).rows == 3
+        assert await log.trim(older_than=timedelta(days=1), bytes_max=10**9) == 1
+        assert (await log.read()).rows() == [b"a", b"b", b"c"]
+        assert await log.trim(older_than=timedelta()) == 4
 
 
 @in_event_loop

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -27,6 +27,9 @@ from tidemill.log import log as plain
 from tidemill.log.archive.archived import Archived
 from tidemill.log.contract import Ends
 from tidemill.log.start import Start
+
+if TYPE_CHECKING:
+    from tidemill.log.archive.report import ArchiveReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -172,6 +175,10 @@ class Log(AsyncClosing):
             consumed=consumed,
             sweep=sweep,
         )
+
+    async def verify_archive(self, *, deep: bool = False, repair: bool = False) -> ArchiveReport:
+        """Verify the archive and how it fits the log; changes nothing unless told to repair."""
+        return await self._run(self._opened().verify_archive, deep=deep, repair=repair)
 
     async def close(self) -> None:
         """Close the publishers and receivers that were made here, and let go."""
