@@ -60,6 +60,7 @@ RECEIVED_ROWS_MAX = 65_536  # of one batch that a receiver gives
 DIGEST_BYTES_MAX = 32  # of what a producer says about a numbered send
 PRODUCERS_MAX = 10_000  # whose last number a log in a folder remembers
 NOTES_MAX = 100  # small facts about a log
+SKIPS_KEPT = 64  # times that numbers were skipped, of which a log in a folder knows which
 NOTE_BYTES_MAX = 64 * KIB  # one of them
 STAGED_CHUNK_BYTES = 2 * MIB  # of rows that a task gathers before it stages them as frames
 STAGED_PIECE_BYTES = 2 * MIB  # of staged frames that are copied in one go, or one if it is larger

@@ -104,7 +104,7 @@ def test_the_small_store_has_everything() -> None:
     for closed in (False, True):
         store = small_store(closed=closed)
         active = store.records[max(store.records)]
-        of_logs = {Kind.MARK, Kind.TRIM, Kind.NOTE}
+        of_logs = {Kind.MARK, Kind.TRIM, Kind.NOTE, Kind.SKIP}
         expected = set(Kind) - of_logs - {Kind.QUARANTINE}
         assert {found.envelope.kind for found in active} == expected
         paths = list(store.image.files())

@@ -1,4 +1,4 @@
-"""The operations of a log: rows with marks, a trim, a note."""
+"""The operations of a log: rows with marks, numbers without rows, a trim, a note."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tidemill.errors import Bug
 from tidemill.files.draft import Draft, LateBody, PreparedFrame
-from tidemill.files.log_state import Mark, pack_mark, pack_note, pack_trim
+from tidemill.files.log_state import Mark, pack_mark, pack_note, pack_skip, pack_trim
 from tidemill.files.operation import Operation, Retire
 from tidemill.files.record import Kind
 from tidemill.files.state import State
@@ -37,6 +37,39 @@ class AppendRows(Operation):
         super().apply(state)
         for mark in self.marks:
             state.log.mark(mark)
+
+
+class SkipRows(Operation):
+    """Numbers from `first` on whose rows are in the archive, with a mark and a note."""
+
+    __slots__ = ("first", "marks", "note", "rows", "time_us")
+
+    def __init__(
+        self, first: int, rows: int, time_us: int, marks: Sequence[Mark], note: tuple[str, str]
+    ) -> None:
+        # Each twice, like everything that is rare and that much hangs on.
+        closing = [(Kind.SKIP, pack_skip(first + rows, time_us))] * 2
+        closing += [(Kind.MARK, pack_mark(mark)) for mark in marks for _ in range(2)]
+        closing += [(Kind.NOTE, pack_note(*note))] * 2
+        super().__init__(sync=True, closing=closing)
+        self.first = first
+        self.rows = rows
+        self.time_us = time_us
+        self.marks = marks
+        self.note = note
+
+    def draft(self, draft: Draft) -> None:
+        if draft.next_seq != self.first:
+            raise Bug(f"numbers from {self.first} on would begin at {draft.next_seq}")
+        super().draft(draft)
+        draft.next_seq += self.rows
+        draft.time_us = max(draft.time_us, self.time_us)
+
+    def apply(self, state: State) -> None:
+        state.skip(self.first + self.rows, self.time_us)
+        for mark in self.marks:
+            state.log.mark(mark)
+        state.log.note(*self.note)
 
 
 class TrimRows(Retire):

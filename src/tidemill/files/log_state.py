@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from tidemill.errors import Corrupt, TooLarge
-from tidemill.limits import DIGEST_BYTES_MAX, NOTE_BYTES_MAX, NOTES_MAX, PRODUCERS_MAX
+from tidemill.limits import DIGEST_BYTES_MAX, NOTE_BYTES_MAX, NOTES_MAX, PRODUCERS_MAX, SKIPS_KEPT
 from tidemill.names import check_name
 
 
@@ -32,6 +32,7 @@ class LogState:
         self.first = 1  # rows below are trimmed
         self.marks: dict[str, Mark] = {}
         self.notes: dict[str, str] = {}
+        self.skipped: list[tuple[int, int]] = []  # numbers of rows that were never here: [from, to)
 
     def mark(self, mark: Mark) -> None:
         self.marks[mark.producer] = mark
@@ -41,6 +42,16 @@ class LogState:
 
     def note(self, name: str, value: str) -> None:
         self.notes[name] = value
+
+    def skip(self, first: int, next_seq: int) -> None:
+        # All rows before are archived by then and about to go, so that the last ones are enough.
+        if self.skipped and self.skipped[-1][1] == first:
+            first = self.skipped.pop()[0]
+        self.skipped = [*self.skipped[1 - SKIPS_KEPT :], (first, next_seq)]
+
+    def was_here(self, first: int, next_seq: int) -> bool:
+        """Whether rows with these numbers were ever in this log, and not in its archive alone."""
+        return not any(low <= first and next_seq <= high for low, high in self.skipped)
 
     def check_room(self, *, producer: str = "", note: str = "") -> None:
         """Raise if one more producer or note is too many: each segment begins with all of them."""
@@ -56,7 +67,10 @@ class LogState:
         if self.first == 1 and not self.marks and not self.notes:
             return {}
         marks = [mark_to_json(mark) for mark in self.marks.values()]
-        return {"first": self.first, "marks": marks, "notes": self.notes}
+        found: dict[str, Any] = {"first": self.first, "marks": marks, "notes": self.notes}
+        if self.skipped:
+            found["skipped"] = self.skipped
+        return found
 
     @classmethod
     def from_json(cls, document: Any) -> LogState:
@@ -68,6 +82,9 @@ class LogState:
                 state.mark(mark_from_json(item))
             for name, value in document["notes"].items():
                 state.note(*_checked_note(name, value))
+            # Folders that were written before numbers could be skipped do not say.
+            for first, next_seq in document.get("skipped", []):
+                state.skip(_natural(first), _natural(next_seq))
         return state
 
 
@@ -100,6 +117,16 @@ def pack_trim(first: int) -> bytes:
 
 def unpack_trim(payload: bytes) -> int:
     return _parse(payload, lambda found: _natural(found["first"]))
+
+
+def pack_skip(next_seq: int, time_us: int) -> bytes:
+    """The record of numbers that were skipped."""
+    return _pack({"next": next_seq, "time_us": time_us})
+
+
+def unpack_skip(payload: bytes) -> tuple[int, int]:
+    """(the next number, the time of those before it)."""
+    return _parse(payload, lambda found: (_natural(found["next"]), _natural(found["time_us"])))
 
 
 def pack_note(name: str, value: str) -> bytes:

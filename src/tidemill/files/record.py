@@ -64,6 +64,7 @@ class Kind(IntEnum):
     MARK = 8  # the last send of a log's producer
     TRIM = 9  # where the rows of a log begin
     NOTE = 10  # a small fact about a log
+    SKIP = 11  # numbers of a log whose rows are in its archive alone
 
 
 _KINDS = frozenset(Kind)

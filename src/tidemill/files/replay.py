@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tidemill.errors import Corrupt
 from tidemill.files.cut import unpack_cut
-from tidemill.files.log_state import unpack_mark, unpack_note, unpack_trim
+from tidemill.files.log_state import unpack_mark, unpack_note, unpack_skip, unpack_trim
 from tidemill.files.operation import unpack_fork, unpack_quarantine, unpack_remove, unpack_retire
 from tidemill.files.record import Kind, split_place
 from tidemill.files.scan import Damage, Finding, Found, entry_of
@@ -85,3 +85,5 @@ class Replay:
             self._state.begin_rows(unpack_trim(payload))
         elif envelope.kind is Kind.NOTE:
             self._state.log.note(*unpack_note(payload))
+        elif envelope.kind is Kind.SKIP:
+            self._state.skip(*unpack_skip(payload))

@@ -101,6 +101,13 @@ class State:
         self.log.trim(first)
         self.next_seq = max(self.next_seq, first)
 
+    def skip(self, next_seq: int, time_us: int) -> None:
+        """Numbers up to the next one are given to rows that are elsewhere."""
+        if next_seq > self.next_seq:
+            self.log.skip(self.next_seq, next_seq)
+        self.next_seq = max(self.next_seq, next_seq)
+        self.time_us = max(self.time_us, time_us)
+
     def cut(self, fork_id: int, cut: Cut, rows: int) -> None:
         fork = self.forks.get(fork_id)
         if fork is None and self.forgiving:

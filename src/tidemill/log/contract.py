@@ -54,6 +54,7 @@ __all__ = [
     "LogStore",
     "LogWriter",
     "Mark",
+    "NoteChange",
     "Reservation",
     "Withdrawn",
 ]
@@ -91,6 +92,14 @@ class LogFrame(NamedTuple):
 
     body: EncodedBody
     fingerprint: int
+
+
+class NoteChange(NamedTuple):
+    """A fact that is written down if it still says what one thinks."""
+
+    name: str
+    value: str
+    expected: str | None  # None: it is not there
 
 
 class ConsumerState(NamedTuple):
@@ -197,6 +206,21 @@ class LogWriter(ABC):
         - `OutcomeUnknown`: one could not look before the deadline. The writer is broken and raises
           it from every later call; a new `claim` resolves it.
         - `StorageFailed`: the writer is broken in the same way.
+        """
+
+    @abstractmethod
+    def skip(
+        self,
+        reservation: Reservation,
+        time_us: int,  # of the rows; those that come later are not older
+        note: NoteChange,
+        marks: Sequence[Mark] = (),
+    ) -> Durability:
+        """Let the reserved numbers count, though their rows are not here but in the archive.
+
+        The writer pointer, marks and note are one atomic step, like an append; reading the rows
+        here is `MissingRows` from then on. The reservation is the only one under way. Raises what
+        `append` raises, and `Fenced` if the note is not as expected; nothing is changed then.
         """
 
     @abstractmethod

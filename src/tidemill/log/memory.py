@@ -27,6 +27,7 @@ from tidemill.log.contract import (
     LogStore,
     LogWriter,
     Mark,
+    NoteChange,
     Reservation,
 )
 from tidemill.log.frames import decode_frame, from_seq, missing, pack_frame_header
@@ -36,6 +37,7 @@ from tidemill.log.refusals import (
     check_unused,
     consumer_fenced,
     not_there_yet,
+    note_changed,
     publisher_fenced,
     trimmed,
 )
@@ -335,6 +337,27 @@ class MemoryWriter(LogWriter):
                     self._durable.pop(higher, None)
                 shelf.changed.notify_all()
             raise
+        return "buffered"
+
+    def skip(
+        self, reservation: Reservation, time_us: int, note: NoteChange, marks: Sequence[Mark] = ()
+    ) -> Durability:
+        shelf = self._shelf
+        with shelf.changed:
+            try:
+                self._check()
+                self._numbering.check(reservation)
+                if shelf.notes.get(note.name) != note.expected:
+                    raise note_changed(note)
+            except BaseException:
+                self._numbering.withdraw(reservation)
+                raise
+            self._numbering.durable(reservation)
+            shelf.next = reservation.last + 1
+            shelf.time_us = max(shelf.time_us, time_us)
+            shelf.notes[note.name] = note.value
+            shelf.marks.update({mark.producer: mark for mark in marks})
+            shelf.tell()
         return "buffered"
 
     def close(self) -> None:

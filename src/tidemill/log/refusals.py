@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidemill.errors import Fenced, InvalidInput, Trimmed
+from tidemill.log.contract import NoteChange
 
 
 def trimmed(start: int, first: int) -> Trimmed:
@@ -43,3 +44,10 @@ def check_unused(ends: tuple[int, int], first: int, place: str) -> None:
             f"{place} has rows, or had some (it goes on with row {ends[1]}), and cannot begin with "
             f"row {first}: take a new log"
         )
+
+
+def note_changed(note: NoteChange) -> Fenced:
+    """The error for a change of a note that says something else by now."""
+    return Fenced(
+        f"the note {note.name!r} of the log was changed by another; nothing of this is written"
+    )

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tidemill.batch import Layout, LogBatch, SchemaVersions, project
 from tidemill.errors import InvalidInput, MissingRows, NotAnArchive, SurroundingsError
 from tidemill.limits import INT64_MAX
@@ -76,11 +78,13 @@ class TieredLog(LogStore):
         return max(found, self.hot.ends().first)
 
     def layout(self, start: int, end: int) -> Layout:
+        ends = self.hot.ends()
         hot = self.hot.layout(start, end)
         archive = self.archive()
         if archive is None or start >= end:
             return hot
-        start = max(start, self.hot.ends().first)
+        start, end = max(start, ends.first), min(end, max(ends.next, start))
+        hot = _last_run(hot, end)
         begin = int(hot.firsts[0]) if len(hot.firsts) else INT64_MAX
         if begin <= start:
             return hot
@@ -142,9 +146,10 @@ class TieredLog(LogStore):
             if self._archive is None and (url := self.hot.notes().get(ARCHIVE_NOTE)) is not None:
                 # Reading Parquet takes modules that a log without an archive does without.
                 from tidemill.log.archive.archive import Archive  # noqa: PLC0415
+                from tidemill.log.archive.pending import published_in  # noqa: PLC0415
                 from tidemill.log.archive.place import open_objects  # noqa: PLC0415
 
-                self._archive = Archive(open_objects(url))
+                self._archive = Archive(open_objects(url), published_in(self.hot))
             return self._archive
 
     def _find(self, seq: int, loss: MissingRows) -> bool:
@@ -183,6 +188,18 @@ def verify_archive(
         raise NotAnArchive(f"{log.place} has no archive: `log.archive(url)` makes one")
     hot = log.hot if alone is None else None
     return verify(archive, log=hot, deep=deep, repair=repair, on_progress=on_progress)
+
+
+def _last_run(layout: Layout, end: int) -> Layout:
+    """What lies behind the last gap before `end`. A gap is where rows are in the archive alone,
+    and so are all before it, there as well.
+    """
+    lasts = layout.firsts + layout.rows
+    if not len(lasts) or lasts[-1] < end:
+        return Layout.of([])
+    gaps = np.flatnonzero(layout.firsts[1:] != lasts[:-1])
+    at = int(gaps[-1]) + 1 if len(gaps) else 0
+    return Layout(layout.firsts[at:], layout.rows[at:], layout.sizes[at:]) if at else layout
 
 
 def open_archiver(log: TieredLog, url: str | os.PathLike[str] | None) -> Archiver:

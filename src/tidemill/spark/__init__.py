@@ -8,6 +8,8 @@ testing        ... run over rows, in a test
 shipping       the code, for executors that have none
 reading        a queue or a log as a DataFrame
 native_scan    ... its archived rows by Spark's own Parquet reader
+writing        a DataFrame into the archive of a log
+bulk_write     ... by Spark's own Parquet writer
 data_source    what `format("tidemill")` is; Spark makes one for each read or write
 options        what a reader may be told; pure
 address        where a queue is, and what it is
@@ -44,5 +46,17 @@ from tidemill.spark.pipelines import Pipeline, Sink, Source, pipeline, reject
 from tidemill.spark.reading import read
 from tidemill.spark.session import session
 from tidemill.spark.shipping import ship
+from tidemill.spark.writing import write
 
-__all__ = ["Pipeline", "Sink", "Source", "merge", "pipeline", "read", "reject", "session", "ship"]
+__all__ = [
+    "Pipeline",
+    "Sink",
+    "Source",
+    "merge",
+    "pipeline",
+    "read",
+    "reject",
+    "session",
+    "ship",
+    "write",
+]

@@ -360,12 +360,13 @@ class Examination:
             for low, high in zip(
                 entries["seq_min"].tolist(), entries["seq_max"].tolist(), strict=True
             ):
-                if low > expected and not is_archived:
+                if low > expected and not is_archived and state.log.was_here(expected, low):
                     missing += low - expected
                     gaps.append(f"{expected} to {low - 1}")
                 is_archived = False
                 expected = max(expected, high + 1)
-        if expected < state.next_seq and not is_archived:
+        is_short = expected < state.next_seq and state.log.was_here(expected, state.next_seq)
+        if is_short and not is_archived:
             missing += state.next_seq - expected
             gaps.append(f"{expected} to {state.next_seq - 1}")
         if missing:

@@ -33,7 +33,9 @@ from tidemill.files.segment import Segment
 from tidemill.files.spine import SpineEntry
 from tidemill.files.state import State
 
-_TWICE = frozenset({Kind.FORK, Kind.REMOVE, Kind.RETIRE, Kind.QUARANTINE, Kind.TRIM, Kind.NOTE})
+_TWICE = frozenset(
+    {Kind.FORK, Kind.REMOVE, Kind.RETIRE, Kind.QUARANTINE, Kind.TRIM, Kind.NOTE, Kind.SKIP}
+)
 _ZEROES = bytes(1024 * 1024)
 
 
@@ -232,7 +234,7 @@ class SegmentCheck:
         if not header.carried:
             if header.first_seq <= thread.seq:
                 self._wrong("seq", offset, f"the seq {header.first_seq} was given before")
-            elif self._known.is_log and self._is_exact and 0 < thread.seq < header.first_seq - 1:
+            elif self._is_exact and self._lacks_rows(thread.seq, header.first_seq):
                 rows = f"rows {thread.seq + 1} to {header.first_seq - 1}"
                 self._wrong("seq", offset, f"{rows} should stand before it, and do not")
             thread.seq = max(thread.seq, entry.seq_max)
@@ -255,6 +257,12 @@ class SegmentCheck:
                 offset=offset,
                 items=entry.rows,
             )
+
+    def _lacks_rows(self, last: int, first: int) -> bool:
+        """Whether rows of a log between these two, which follow one another, are missing."""
+        state = self._known.state
+        is_gap = self._known.is_log and 0 < last < first - 1
+        return is_gap and (state is None or state.log.was_here(last + 1, first))
 
     def _check_copy(self, envelope: Envelope, payload: bytes, offset: int) -> None:
         """Records that much hangs on come twice."""

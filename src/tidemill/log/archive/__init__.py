@@ -13,6 +13,8 @@ sweeping    what crashes left
 checkup     the doctor of an archive
 report      what it says; pure
 archiver    moves rows from a log to its archive
+bulk        files that others wrote, published as segments
+pending     ... whether they count yet
 archived    what came of it
 restored    what came of restoring
 notes       what a log writes down about its archive

@@ -43,8 +43,13 @@ Footer = tuple[pq.FileMetaData, list[parquet.Group]]
 class Archive:
     """The archive that some objects hold. Any thread may use it."""
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        published: Callable[[], str | None] = lambda: None,  # the log's token, see `bulk`
+    ) -> None:
         self.objects = objects
+        self.published = published
         self._lock = threading.Lock()
         self._manifest: Manifest | None = None
         self._pages: _Kept[tuple[Segment, ...]] = _Kept(_PAGES_KEPT)
@@ -57,7 +62,7 @@ class Archive:
 
     def look(self) -> Manifest:
         """The manifest as it is now; `NotAnArchive` if there is none."""
-        return self._read_manifest()[0]
+        return self._settled(self._read_manifest()[0])
 
     @property
     def known(self) -> Manifest:
@@ -67,7 +72,7 @@ class Archive:
     def create(self, empty: Manifest) -> Manifest:
         """Make the archive if it is not there, and see that the store keeps to conditions."""
         try:
-            return self._load()[0]
+            return self._settled(self._load()[0])
         except Absent:
             data = empty.encode()
         try:
@@ -97,9 +102,10 @@ class Archive:
         """
         lost_answers = 0
         for _ in range(_RACES_MAX):
-            manifest, tag = self._read_manifest()
+            stored, tag = self._read_manifest()
+            manifest = self._settled(stored)
             changed = change(manifest)
-            if changed is manifest:
+            if changed is stored:
                 return manifest
             if manifest.gone:
                 self.objects.delete(manifest.gone)
@@ -315,9 +321,15 @@ class Archive:
             manifest = Manifest.parse(data)
         except Corrupt as damage:
             raise Corrupt(f"{damage.reason}, in the archive {self.place}") from damage
+        return manifest, tag
+
+    def _settled(self, manifest: Manifest) -> Manifest:
+        """The manifest as it counts: with what is pending, if the log has published that."""
+        if manifest.pending is not None and self.published() == manifest.pending.token:
+            manifest = manifest.settled()
         with self._lock:
             self._manifest = manifest
-        return manifest, tag
+        return manifest
 
     def _unfit(self) -> NotAnArchive:
         return NotAnArchive(

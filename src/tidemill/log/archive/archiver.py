@@ -57,6 +57,7 @@ from tidemill.log.archive.manifest import (
 )
 from tidemill.log.archive.notes import ARCHIVE_NOTE, LOG_NOTE
 from tidemill.log.archive.objects import Absent, Present
+from tidemill.log.archive.pending import published_in, settle
 from tidemill.log.archive.place import open_objects
 from tidemill.log.archive.sweeping import find_unnamed
 from tidemill.log.contract import LogStore
@@ -89,7 +90,9 @@ class Archiver:
         )
         _check_owner(archive.create(empty), mine, archive)
         _note_archive(log, archive)
+        archive.published = published_in(log)
         self.epoch = archive.swap(lambda old: replace(old, epoch=old.epoch + 1)).epoch
+        settle(log, archive)
         self.swept = self.sweep()
 
     def is_at(self, url: str | os.PathLike[str] | None) -> bool:

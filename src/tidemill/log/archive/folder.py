@@ -71,6 +71,18 @@ class FolderObjects(ObjectStore):
             self._fs.sync_folder(path.parent)
         return xxh3_128_hexdigest(data)
 
+    def adopt(self, path: Path, name: str) -> None:
+        target = self._path / name
+        with storage_errors("archiving to", target):
+            self._make_folders(target.parent)
+            file = self._fs.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self._fs.link(path, target)
+            self._fs.sync_folder(target.parent)
+
     def replace(self, name: str, data: pa.Buffer, tag: str) -> str:
         path = self._path / name
         with storage_errors("archiving to", path), self._locked():

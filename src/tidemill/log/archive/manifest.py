@@ -15,6 +15,8 @@ never change; the manifest knows their bounds alone.
 - `epoch` is the archiver's that may add segments, as that of a publisher. Names of objects carry
   the epoch under which they were put: what has an older one and is not in the manifest never will
   be.
+- `pending` are segments that somebody is about to publish, see `bulk`; they are none of the others
+  until the log says so.
 - `gone` names objects that are to be deleted, so that a crash between the two forgets none.
 
 Invariant: segments follow one another without a gap, and no row of one ever changes.
@@ -82,6 +84,14 @@ class Page(NamedTuple):
         return self.first + self.rows
 
 
+class Pending(NamedTuple):
+    """Segments behind the last one, which count as soon as the log has written down the token."""
+
+    token: str
+    before: str  # what the log has written down until then; empty: nothing
+    segments: tuple[Segment, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One state of an archive.
@@ -100,6 +110,7 @@ class Manifest:
     pages: tuple[Page, ...] = ()
     segments: tuple[Segment, ...] = ()
     gone: tuple[str, ...] = ()
+    pending: Pending | None = None
 
     @property
     def covered(self) -> int:
@@ -131,6 +142,23 @@ class Manifest:
             self, next=segment.next, segments=(*self.segments, segment), versions=versions
         )
 
+    def settled(self) -> Manifest:
+        """With the segments that were pending; of rows that are trimmed already, without."""
+        if self.pending is None:
+            return self
+        segments = self.pending.segments
+        last = segments[-1].next
+        if self.first >= last:
+            return replace(self, gone=(*self.gone, *(one.file for one in segments)), pending=None)
+        return replace(self, next=last, segments=(*self.segments, *segments), pending=None)
+
+    def dropped(self) -> Manifest:
+        """Without the segments that were pending."""
+        if self.pending is None:
+            return self
+        gone = (*self.gone, *(one.file for one in self.pending.segments))
+        return replace(self, gone=gone, pending=None)
+
     def encode(self) -> pa.Buffer:
         """The bytes of `manifest.json`."""
         data = {
@@ -145,6 +173,9 @@ class Manifest:
             "segments": [segment._asdict() for segment in self.segments],
             "gone": list(self.gone),
         }
+        if self.pending is not None:
+            segments = [segment._asdict() for segment in self.pending.segments]
+            data["pending"] = {**self.pending._asdict(), "segments": segments}
         return pa.py_buffer(_sealed(data))
 
     @classmethod
@@ -168,6 +199,7 @@ class Manifest:
                 pages=tuple(_page(page) for page in found["pages"]),
                 segments=tuple(_segment(segment) for segment in found["segments"]),
                 gone=tuple(_file(name) for name in found["gone"]),
+                pending=_pending(found.get("pending")),
             )
         except (KeyError, TypeError, ValueError) as cause:
             raise Corrupt(f"the manifest is not one that we wrote: {cause!r}") from cause
@@ -274,6 +306,16 @@ def _segment(data: dict[str, Any]) -> Segment:
         footer_digest=_digest(data["footer_digest"]),
         schema=_digest(data["schema"]),
     )
+
+
+def _pending(data: dict[str, Any] | None) -> Pending | None:
+    if data is None:
+        return None
+    segments = tuple(_segment(segment) for segment in data["segments"])
+    _check_order(segments)
+    if not segments:
+        raise ValueError("nothing is pending")
+    return Pending(_text(data["token"]), _text(data["before"]), segments)
 
 
 def _page(data: dict[str, Any]) -> Page:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -62,6 +63,11 @@ class ObjectStore(ABC):
 
         Also if a try of this very call stored it, and the answer to that was lost.
         """
+
+    def adopt(self, path: Path, name: str) -> None:
+        """Store a file of this machine as a new object durably; the file may go afterwards."""
+        with pa.OSFile(str(path)) as source:
+            self.put_new(name, source.read_buffer())
 
     @abstractmethod
     def replace(self, name: str, data: pa.Buffer, tag: str) -> str:

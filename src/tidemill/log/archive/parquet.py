@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 from tidemill.batch import LogBatch
 from tidemill.batch.frame import TIME_FIELD
 from tidemill.errors import Corrupt
+from tidemill.limits import ROW_GROUP_ROWS
 
 _TAIL_BYTES = 8  # behind the footer: its length, and the magic
 _ZSTD_LEVEL = 3
@@ -64,7 +66,13 @@ def encode(batches: Sequence[LogBatch], *, group_rows: int, group_bytes: int) ->
     per_group = max(1, min(group_rows, rows, group_bytes * rows // max(1, size)))
     table = pa.Table.from_batches([with_time(batch) for batch in batches], schema=schema)
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
+    with _writer(sink, schema) as writer:
+        writer.write_table(table, row_group_size=per_group)
+    return sink.getvalue()
+
+
+def _writer(sink: pa.BufferOutputStream | Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
         sink,
         schema,
         version="2.6",
@@ -75,9 +83,7 @@ def encode(batches: Sequence[LogBatch], *, group_rows: int, group_bytes: int) ->
         write_statistics=True,
         write_page_checksum=True,
         store_schema=True,
-    ) as writer:
-        writer.write_table(table, row_group_size=per_group)
-    return sink.getvalue()
+    )
 
 
 def footer_bytes(data: pa.Buffer) -> int:
@@ -126,10 +132,14 @@ def decode(
             source, metadata=footer, page_checksum_verification=True, pre_buffer=False
         ) as file:
             table = file.read_row_group(group.number, use_threads=False)
-        columns = [column.combine_chunks() for column in table.itercolumns()]
-        batch = pa.RecordBatch.from_arrays(
-            [whole(column) for column in columns], schema=file_schema(payload)
-        )
+        schema = file_schema(payload)
+        columns = [whole(column.combine_chunks()) for column in table.itercolumns()]
+        if [column.type for column in columns] != schema.types:
+            # Others give the elements of a list another name, and have no durations.
+            columns = [
+                column.cast(field.type) for column, field in zip(columns, schema, strict=True)
+            ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=schema)
         batch.validate(full=True)
     except _DAMAGE as cause:
         raise Corrupt(f"Arrow refuses a row group: {_line(cause)}") from cause
@@ -138,6 +148,69 @@ def decode(
     return LogBatch(
         pa.RecordBatch.from_arrays(batch.columns[1:], schema=payload), first_seq, batch.column(0)
     )
+
+
+def misfit(footer: pq.FileMetaData, payload: pa.Schema) -> str:
+    """Why a file that others wrote cannot be a segment; empty if it can.
+
+    >>> schema = pa.schema([("n", pa.int64())])
+    >>> data = encode([LogBatch.of([{"n": 1}])], group_rows=2, group_bytes=2**20)
+    >>> misfit(read_footer(data), schema), misfit(read_footer(data), pa.schema([("m", pa.int64())]))
+    ('', 'it has the columns time, n')
+    """
+    stored = footer.schema.to_arrow_schema()
+    wanted = file_schema(payload)
+    if stored.names != wanted.names:
+        return f"it has the columns {', '.join(stored.names)}"
+    for field in wanted:
+        kind = stored.field(field.name).type
+        if not _holds(kind, field.type):
+            return f"its column {field.name!r} is {kind}, not {field.type}"
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for index in range(group.num_columns):
+            column = group.column(index)
+            name = column.path_in_schema
+            is_required = name in wanted.names and not wanted.field(name).nullable
+            counted = column.statistics
+            if is_required and group.num_rows and (counted is None or counted.null_count):
+                return f"its column {name!r} has nulls"
+    return ""
+
+
+def _holds(stored: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values are the same, whatever others call the parts of a type."""
+    if pa.types.is_duration(wanted):
+        return bool(pa.types.is_int64(stored) or stored.equals(wanted))
+    if pa.types.is_map(wanted) and pa.types.is_map(stored):
+        return _holds(stored.key_type, wanted.key_type) and _holds(
+            stored.item_type, wanted.item_type
+        )
+    if pa.types.is_list(wanted) and pa.types.is_list(stored):
+        return _holds(stored.value_type, wanted.value_type)
+    if pa.types.is_struct(wanted) and pa.types.is_struct(stored):
+        return [one.name for one in stored] == [one.name for one in wanted] and all(
+            _holds(one.type, other.type) for one, other in zip(stored, wanted, strict=True)
+        )
+    return bool(stored.equals(wanted))
+
+
+def restamp(path: Path, payload: pa.Schema, time_us: int) -> Path:
+    """A copy of a file that others wrote, beside it, with another time for all rows."""
+    schema = file_schema(payload)
+    copy = path.with_name(f"{path.stem}-restamped.parquet")
+    try:
+        with pq.ParquetFile(path) as file, _writer(copy, schema) as writer:
+            for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS):
+                times = pa.repeat(pa.scalar(time_us, TIME_FIELD.type), batch.num_rows)
+                columns = [
+                    column.cast(field.type)
+                    for column, field in zip(batch.columns[1:], payload, strict=True)
+                ]
+                writer.write_batch(pa.RecordBatch.from_arrays([times, *columns], schema=schema))
+    except _DAMAGE as cause:
+        raise Corrupt(f"{path} cannot be read back: {_line(cause)}") from cause
+    return copy
 
 
 def with_time(batch: LogBatch) -> pa.RecordBatch:

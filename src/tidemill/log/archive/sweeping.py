@@ -59,6 +59,8 @@ def find_unnamed(archive: Archive, manifest: Manifest, *, everywhere: bool = Tru
 def _named(archive: Archive, manifest: Manifest, *, everywhere: bool) -> tuple[set[str], str]:
     """The names that a manifest lists, and behind which of them they are all there is."""
     named = {part.file for part in manifest.parts}
+    if manifest.pending is not None:
+        named |= {segment.file for segment in manifest.pending.segments}
     if everywhere or len(manifest.pages) <= _PAGES_SWEPT_MAX:
         return named | {segment.file for segment in archive.segments(manifest)}, ""
     return named, f"{SEGMENTS}/{manifest.pages[-1].next:020}"

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from tidemill.errors import Closed, Fenced
 from tidemill.files.draft import PreparedFrame
 from tidemill.files.folder import Folder
-from tidemill.files.log_operation import AppendRows
+from tidemill.files.log_operation import AppendRows, SkipRows
 from tidemill.files.receipt import Durability
-from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation
+from tidemill.log.contract import LogFrame, LogWriter, Mark, NoteChange, Reservation
 from tidemill.log.numbering import Numbering
 from tidemill.log.on_files.place import LogPlace, finish_seals
-from tidemill.log.refusals import publisher_fenced
+from tidemill.log.refusals import note_changed, publisher_fenced
 
 
 class FileWriter(LogWriter):
@@ -63,6 +63,28 @@ class FileWriter(LogWriter):
                 self._active = folder.journal.active.number
                 finish_seals(folder)
             return "synced" if sync else "buffered"
+
+    def skip(
+        self, reservation: Reservation, time_us: int, note: NoteChange, marks: Sequence[Mark] = ()
+    ) -> Durability:
+        with self._place.mutex:
+            try:
+                self._check()
+                self._numbering.check(reservation)
+                log = self._folder.state.log
+                for mark in marks:
+                    log.check_room(producer=mark.producer)
+                log.check_room(note=note.name)
+                if log.notes.get(note.name) != note.expected:
+                    raise note_changed(note)
+                self._folder.commit(
+                    SkipRows(reservation.first, reservation.rows, time_us, marks, note[:2])
+                )
+                self._numbering.durable(reservation)
+            except BaseException:
+                self._numbering.withdraw(reservation)
+                raise
+            return "synced"
 
     def close(self) -> None:
         with self._place.mutex:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tidemill.log.contract import Mark
+from tidemill.log.contract import Mark, NoteChange
+from tidemill.log.refusals import note_changed
 from tidemill.log.sql.connection import Connection, check_one, values_of
 from tidemill.log.sql.marks import store_marks
 from tidemill.log.sql.rows import PackedRow
@@ -57,6 +58,22 @@ def write_and_show(
     if also is not None:
         also(connection)
     connection.execute(COMMIT)
+
+
+def note_change(statements: Statements, note: NoteChange) -> Also:
+    """A note that is part of a transaction, and ends it if it is not as expected."""
+    name, value = note.name.encode(), note.value.encode()
+
+    def also(connection: Connection) -> None:
+        if note.expected is None:
+            done = connection.execute(statements.add_note, name, value)
+        else:
+            expected = note.expected.encode()
+            done = connection.execute(statements.set_note, value, name, expected)
+        if done != 1:
+            raise note_changed(note)
+
+    return also
 
 
 def show(

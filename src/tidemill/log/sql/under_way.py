@@ -61,6 +61,15 @@ class UnderWay:
         self._open.append(numbers)
         return numbers
 
+    def not_before(self, time_us: int) -> int:
+        """Let no later time be before this one; returns the least that still may be given.
+
+        >>> UnderWay(pointer=0, time_us=7).not_before(5)
+        7
+        """
+        self._time_us = max(self._time_us, time_us)
+        return self._time_us
+
     def is_head(self, numbers: Numbers) -> bool:
         """Whether nothing is under way before it, so that it can be written and shown at once."""
         return bool(self._open) and self._open[0] is numbers

@@ -28,10 +28,10 @@ from tidemill.clock import Clock
 from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.files.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
-from tidemill.log.contract import LogFrame, LogWriter, Mark, Reservation, Withdrawn
+from tidemill.log.contract import LogFrame, LogWriter, Mark, NoteChange, Reservation, Withdrawn
 from tidemill.log.refusals import publisher_fenced
 from tidemill.log.sql.address import Address
-from tidemill.log.sql.appending import Also, show, write_and_show, write_rows
+from tidemill.log.sql.appending import Also, note_change, show, write_and_show, write_rows
 from tidemill.log.sql.connection import Busy, Connection, HalfWritten, Lost, Overtaken
 from tidemill.log.sql.lane_connections import LaneConnections
 from tidemill.log.sql.marks import stored_mark
@@ -146,6 +146,13 @@ class ServerWriter(LogWriter):
                 self._changed.notify_all()
         self._on_shown()
         return self._settings.durability
+
+    def skip(
+        self, reservation: Reservation, time_us: int, note: NoteChange, marks: Sequence[Mark] = ()
+    ) -> Durability:
+        if isinstance(reservation, Numbers):
+            reservation.time_us = self._books.not_before(time_us)
+        return self.append(0, reservation, (), marks, also=note_change(self._statements, note))
 
     def close(self) -> None:
         with self._changed:
