@@ -122,7 +122,7 @@ def run() -> NoReturn:
 def parser() -> Parser:
     """The parser of the whole command line."""
     return make_parser(
-        "Durable queues and logs on Arrow batches, in a folder or on MySQL.",
+        "Durable queues and logs on Arrow batches, in a folder or on a server.",
         f"tidemill {tm.__version__}",
         COMMANDS,
     )

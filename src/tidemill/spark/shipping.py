@@ -34,7 +34,8 @@ def ship(spark: SparkSession | RemoteSession) -> None:
     2
     >>> spark.stop()
 
-    Their Python has to have NumPy, PyArrow and xxhash; for a log on MySQL, PyMySQL as well.
+    Their Python has to have NumPy, PyArrow and xxhash; for a log on MySQL, PyMySQL as well,
+    for one on PostgreSQL psycopg.
     """
     # Every executor imports this module, and none ships anything.
     from tidemill.spark.data_source import TidemillDataSource  # noqa: PLC0415

@@ -25,6 +25,9 @@ def clock() -> FakeClock:
 
 def _parameter(implementation: AnyImplementation) -> object:
     marks = [pytest.mark.slow] if isinstance(implementation, (OnPostgres, Tiered)) else []
+    if isinstance(implementation, OnPostgres) and implementation.parallelism == 1:
+        # One shard is what MySQL shows; several are what a dialect could get wrong.
+        marks.append(pytest.mark.soak)
     return pytest.param(implementation, marks=marks, id=str(implementation))
 
 

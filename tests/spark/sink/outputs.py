@@ -25,7 +25,9 @@ class Output:
 
     @classmethod
     def of(cls, kind: str, folder: Path, request: pytest.FixtureRequest) -> Output:
-        """`kind` is "queue", "log" or "mysql"."""
+        """`kind` is "queue", "log", "mysql" or "postgres"."""
+        if kind == "postgres":
+            return cls(kind, request.getfixturevalue("postgres").url())
         if kind != "mysql":
             return cls(kind, str(folder / kind))
         server: MariaDB = request.getfixturevalue("mariadb")

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import tidemill as tm
 from tests.spark.sink.outputs import Output
+from tidemill.spark import read
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,7 @@ def write(frame: DataFrame, output: Output, **options: str) -> None:
     writer.save(output.address)
 
 
-@pytest.mark.parametrize("kind", ["queue", "log", "mysql"])
+@pytest.mark.parametrize("kind", ["queue", "log", "mysql", "postgres"])
 def test_a_write_is_there_in_order_and_once(
     spark: SparkSession, tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
@@ -38,8 +39,9 @@ def test_a_write_is_there_in_order_and_once(
     for _ in range(2):
         write(frame.where("n > 4998"), output)
     assert output.numbers() == [*range(5000), 0, 1, 4999, 4999]
-    if kind != "mysql":
+    if kind in ("queue", "log"):
         assert list(Path(output.address).glob("staging/*")) == []
+    assert read(spark, output.address).where("n < 4999").count() == 5001
 
 
 def test_types_and_keys_arrive_as_they_are(spark: SparkSession, tmp_path: Path) -> None:

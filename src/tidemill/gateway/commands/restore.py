@@ -51,7 +51,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "archive", metavar="ARCHIVE", help="the archive: a folder, or s3://bucket/prefix"
     )
     parser.add_argument(
-        "log", metavar="LOG", help="the folder of the log, or mysql://user@host/database/name"
+        "log",
+        metavar="LOG",
+        help="the folder of the log, or mysql:// or postgresql://user@host/database/name",
     )
 
 
