@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import pairwise
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import cycle, pairwise
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from xxhash import xxh3_128_hexdigest
 from tidemill.batch import LogBatch, project
 from tidemill.clock import SystemClock
 from tidemill.errors import Corrupt, InvalidInput, Locked, NotAQueue
+from tidemill.files.receipt import Durability
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.manifest import Manifest, Segment
@@ -32,7 +34,7 @@ from tidemill.log.archive.notes import ARCHIVE_NOTE, RESTORED_NOTE
 from tidemill.log.archive.objects import Absent
 from tidemill.log.archive.place import open_objects
 from tidemill.log.archive.restored import Restored
-from tidemill.log.contract import LogStore, LogWriter
+from tidemill.log.contract import LogFrame, LogStore, LogWriter, Withdrawn
 from tidemill.log.frames import encode_rows, missing
 from tidemill.log.on_files.store import FileLog
 from tidemill.log.opening import is_archive, open_store, scheme_of
@@ -83,6 +85,8 @@ def restore(
             return Restored(begin, begin, 0, 0)
         writer = store.claim()
         try:
+            if store.ends().next != begin:  # From here on nobody else can send any.
+                raise InvalidInput(f"somebody sends rows to {store.place}: restore to a new log")
             return _Restoring(source, store, writer, clock).run(manifest, on_progress)
         finally:
             writer.close()
@@ -153,17 +157,69 @@ class _Restoring:
         rows_max = max(1, writer.group_bytes * len(batch) // max(1, payload.nbytes))
         times = batch.times.cast(pa.int64()).to_numpy()
         edges = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), len(batch)]
-        for start, end in pairwise(edges):
-            self._clock.time_us = int(times[start])
-            for begin in range(start, end, rows_max):
-                part = payload.slice(begin, min(rows_max, end - begin))
-                frames = encode_rows(
-                    part,
-                    versions.newest_fingerprint,
-                    bytes_max=writer.frame_bytes_max,
-                    setting=writer.frame_bytes_setting,
-                )
-                writer.append(0, writer.reserve(part.num_rows), frames)
+        with _Lanes(writer, batch.first_seq) as lanes:
+            for start, end in pairwise(edges):
+                self._clock.time_us = int(times[start])
+                for begin in range(start, end, rows_max):
+                    part = payload.slice(begin, min(rows_max, end - begin))
+                    frames = encode_rows(
+                        part,
+                        versions.newest_fingerprint,
+                        bytes_max=writer.frame_bytes_max,
+                        setting=writer.frame_bytes_setting,
+                    )
+                    lanes.append(part.num_rows, frames)
+
+
+class _Lanes:
+    """Appends of a writer side by side, as many as it takes; a server answers each with a commit.
+
+    Numbers and times are given here, in order. A store with one lane takes the time as it writes,
+    so that nothing is under way there when the clock moves on.
+
+    Invariant: a row gets its own number or none. When an append fails, its numbers are given again;
+    so each reservation says which number it is to follow.
+    """
+
+    def __init__(self, writer: LogWriter, first: int) -> None:
+        self._writer = writer
+        self._last = first - 1  # number that was reserved
+        self._pool = ThreadPoolExecutor(writer.lanes) if writer.lanes > 1 else None
+        self._under_way: dict[int, Future[Durability]] = {}
+        self._turns = cycle(range(writer.lanes))
+
+    def append(self, rows: int, frames: list[LogFrame]) -> None:
+        lane = next(self._turns)
+        if (before := self._under_way.get(lane)) is not None and before.exception() is not None:
+            self.finish()
+        try:
+            numbers = self._writer.reserve(rows, self._last)
+        except Withdrawn:
+            self.finish()
+            raise
+        self._last = numbers.last
+        if self._pool is None:
+            self._writer.append(lane, numbers, frames)
+        else:
+            self._under_way[lane] = self._pool.submit(self._writer.append, lane, numbers, frames)
+
+    def finish(self) -> None:
+        """Wait for all; of failures, the one that the others follow from is raised."""
+        found = [one.exception() for one in self._under_way.values()]
+        failures = [error for error in found if error is not None]
+        if failures:
+            raise next((one for one in failures if not isinstance(one, Withdrawn)), failures[0])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.finish()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
 
 
 def _opened(

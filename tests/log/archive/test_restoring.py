@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,12 +15,16 @@ import pytest
 
 import tidemill as tm
 from tests.gateway.shell import Shell
+from tests.log.contract.writing import frames_of, read_all
 from tests.services.mariadb import MariaDB
 from tests.services.seaweedfs import SeaweedFS
 from tidemill.batch import DEFAULT
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver, Sizes
 from tidemill.log.archive.place import open_objects
+from tidemill.log.contract import LogWriter, Reservation
+from tidemill.log.memory import Shelf
+from tidemill.log.restoring import _Lanes
 
 SMALL = Sizes(segment_rows=7, group_rows=4, manifest_segments=2)
 ROWS = [b"%04d" % number for number in range(1, 61)]
@@ -223,6 +228,35 @@ def test_segments_that_become_one_meanwhile_are_no_loss(tmp_path: Path) -> None:
         assert opened.look().count == 1
         with tm.Log(tmp_path / "copy") as restored:
             same(restored, log)
+
+
+def _append_all(writer: LogWriter, rows: list[bytes], *, settled: bool) -> None:
+    with _Lanes(writer, 1) as lanes:
+        for number, row in enumerate(rows, 1):
+            lanes.append(1, frames_of([row]))
+            if settled and number % 3 == 0:
+                wait(lanes._under_way.values())
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("bad", [1, 2, 5, 9, 10])
+def test_of_appends_side_by_side_the_one_that_failed_is_told_of(bad: int, settled: bool) -> None:
+    """Those with higher numbers fail because of it, which says nothing; and no later row takes its
+    number, though it was given back before anybody looked.
+    """
+    shelf = Shelf(lanes=3)
+
+    def hurdle(_: int, numbers: Reservation) -> None:
+        if numbers.first == bad:
+            shelf.hurdle = None  # Once: from then on the number could be given again.
+            raise tm.Unavailable("the server went away")
+
+    shelf.hurdle = hurdle
+    with shelf.open() as store:
+        writer = store.claim()
+        with pytest.raises(tm.Unavailable, match="went away"):
+            _append_all(writer, ROWS[:10], settled=settled)
+        assert read_all(store) == ROWS[: bad - 1]
 
 
 @pytest.mark.slow
