@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import psycopg
 import pytest
 
@@ -52,6 +54,8 @@ def test_each_code_of_the_server_is_an_error_of_ours(code: str, kind: type[Excep
         ("fe_sendauth: no password supplied", tm.NoAccess),
         ('FATAL:  no pg_hba.conf entry for host "::1", user "app"', tm.NoAccess),
         ('FATAL:  database "shop" does not exist', tm.NotAQueue),
+        ("SSL error: certificate verify failed", tm.NoAccess),
+        ('server certificate for "db" does not match host name "localhost"', tm.NoAccess),
         ("FATAL:  the database system is starting up", Lost),
         ("FATAL:  sorry, too many clients already", Lost),
         ("Connection refused", Lost),
@@ -119,3 +123,21 @@ def test_a_server_without_tls_is_refused_if_certificates_are_asked_for(
 def test_an_outbox_is_on_mysql_only() -> None:
     with pytest.raises(tm.InvalidInput, match="an outbox is a table on MySQL or MariaDB"):
         tm.Outbox("postgresql://app:hush-hush@127.0.0.1/shop/orders")
+
+
+@pytest.mark.slow
+def test_a_wrong_password_is_told_at_once_and_not_shown(postgres: Postgres) -> None:
+    postgres.execute("CREATE ROLE keeper SUPERUSER LOGIN PASSWORD 'right'")
+    doors = postgres.folder / "data" / "pg_hba.conf"
+    doors.write_text(f"host all keeper all scram-sha-256\n{doors.read_text()}")
+    before = postgres.execute("SELECT pg_conf_load_time(), pg_reload_conf()")[0][0]
+    while postgres.execute("SELECT pg_conf_load_time()")[0][0] == before:
+        time.sleep(0.01)
+    url = postgres.url()
+    with pytest.raises(tm.NoAccess, match="password authentication failed") as caught:
+        tm.Log(url.replace("root@", "keeper:mistaken@"))
+    assert "mistaken" not in str(caught.value)
+    with pytest.raises(tm.NoAccess, match="no password supplied"):
+        tm.Log(url.replace("root@", "keeper@"))
+    with tm.Log(url.replace("root@", "keeper:right@")) as log, log.publisher() as out:
+        assert out.send(b"one").first == 1
