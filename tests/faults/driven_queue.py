@@ -39,7 +39,7 @@ ROOT = Path("/queues/queue")
 SEGMENT_BYTES = 16 * 1024
 BUCKET = Width(100)
 # Of every disk that is judged: an owner writes it down without having read it.
-_BOOT = bytes(16)
+BOOT = bytes(16)
 
 
 class StillClock:
@@ -141,7 +141,7 @@ class Judge:
     ) -> int:
         """How many operations survived; raises `Violation` if that is too few, or in part."""
         self.states += 1
-        fs.boot = _BOOT
+        fs.boot = BOOT
         queue = open_queue(fs, sync=self._sync)
         image = fs.image()
         recovered = digest(image)
@@ -168,13 +168,13 @@ class Judge:
         return found
 
 
-def digest(image: Image) -> bytes:
+def digest(image: Image, *, with_head: bool = False) -> bytes:
     """A hash of all files of a disk, by their paths. The head is for readers, and whoever opens the
     folder as its owner writes it without having read it.
     """
     key = xxhash.xxh3_128()
     for path, inode in image.files().items():
-        if path == str(ROOT / HEAD):
+        if path == str(ROOT / HEAD) and not with_head:
             continue
         content = image.contents[inode]
         key.update(f"{path} {content.size} {len(content.data)};".encode())
@@ -205,10 +205,10 @@ class DrivenQueue:
         self.queue = open_queue(self.disk, sync=sync)
 
     @classmethod
-    def resumed(cls, fs: MemoryFileSystem, disk: FileSystem) -> DrivenQueue:
+    def resumed(
+        cls, fs: MemoryFileSystem, disk: FileSystem, found: dict[str, list[Pair]]
+    ) -> DrivenQueue:
         """Go on with what a healthy disk holds, through one that may fail."""
-        healthy = MemoryFileSystem(fs.image())
-        found = contents(open_queue(healthy))
         driven = cls.__new__(cls)
         driven.fs, driven.disk, driven.sync_mode = fs, disk, "full"
         driven.model = PrefixModel.holding(found)

@@ -11,7 +11,7 @@ import pytest
 import tidemill as tm
 from tests.faults.bit_flips import Damage, flipped_bits
 from tests.faults.crash_states import enumerate_states
-from tests.faults.driven_queue import ROOT, contents, open_queue
+from tests.faults.driven_queue import BOOT, ROOT, contents, digest, open_queue
 from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.test_doctor_bit_flips import expected_left
@@ -42,8 +42,17 @@ def _damages(store: Store, count: int, seed: int) -> Iterator[Damage]:
             return
 
 
-def _check_mended(store: Store, damage: Damage, fs: MemoryFileSystem, words: str) -> None:
-    """Repair again: what was not damaged is there, and what was is in the quarantine."""
+def _check_mended(
+    store: Store, damage: Damage, fs: MemoryFileSystem, words: str, mended: set[bytes]
+) -> None:
+    """Repair again: what was not damaged is there, and what was is in the quarantine. A disk of the
+    same damage that was mended before is not mended again: it would be done in the same way.
+    """
+    fs.boot = BOOT
+    disk = digest(fs.image(), with_head=True)
+    if disk in mended:
+        return
+    mended.add(disk)
     report = tm.doctor.repair(ROOT, set_aside=True, file_system=fs)
     fs.die()
     assert report.worst is not Severity.DAMAGE, f"{words}: {report}"
@@ -69,9 +78,10 @@ def test_a_crash_at_any_moment_of_a_repair_costs_nothing(closed: bool, tally: Ta
     states = 0
     for damage in _damages(store, 40 if SOAK else 5, seed=7):
         fs = damage.file_system()
+        mended: set[bytes] = set()
         tm.doctor.repair(ROOT, set_aside=True, file_system=fs)
         for state in enumerate_states(fs.trace, budget=STATES_MAX):
-            _check_mended(store, damage, MemoryFileSystem(state.image), damage.words)
+            _check_mended(store, damage, MemoryFileSystem(state.image), damage.words, mended)
             states += 1
     assert states > 100
     tally("states that a crash of a repair may leave", states)
@@ -81,12 +91,14 @@ def test_a_crash_at_any_moment_of_a_repair_costs_nothing(closed: bool, tally: Ta
 @pytest.mark.parametrize("closed", [False, True], ids=["crashed", "closed"])
 def test_an_error_at_any_call_of_a_repair_costs_nothing(closed: bool, tally: Tally) -> None:
     store = small_store(closed=closed)
-    errors = 0
+    errors = disks = 0
     for damage in _damages(store, 20 if SOAK else 3, seed=8):
+        mended: set[bytes] = set()
         counting = FailingFileSystem(damage.file_system())
         tm.doctor.repair(ROOT, set_aside=True, file_system=counting)
         for number in range(1, counting.calls + 1):
             disk = damage.file_system()
+            disk.boot = BOOT
             failing = FailingFileSystem(disk, fail_at=number)
             words = f"{damage.words}, call {number}"
             try:
@@ -95,7 +107,9 @@ def test_an_error_at_any_call_of_a_repair_costs_nothing(closed: bool, tally: Tal
                 pass  # It says so and stops; what counts is what the next one finds.
             assert failing.fired, words
             disk.die()
-            _check_mended(store, damage, disk, words)
+            _check_mended(store, damage, disk, words, mended)
             errors += 1
+        disks += len(mended)
     assert errors > 20
+    assert disks > 20
     tally("calls of a repair that failed", errors)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.faults.checker import ACKNOWLEDGED, MAIN, PrefixModel, UniqueValues, Violation
+from tests.faults.checker import ACKNOWLEDGED, MAIN, Pair, PrefixModel, UniqueValues, Violation
 from tests.faults.crash_states import replay_state
 from tests.faults.driven_queue import DrivenQueue, contents, open_queue, use
 from tests.faults.io_errors import FailingFileSystem, Stickiness
@@ -66,6 +66,11 @@ def _base() -> Image:
     return queue.fs.image()
 
 
+@cache
+def _base_contents() -> dict[str, list[Pair]]:
+    return contents(open_queue(MemoryFileSystem(_base())))
+
+
 class _Run:
     """The steps on a disk that fails, and what came of them."""
 
@@ -79,7 +84,7 @@ class _Run:
 
     def _go(self) -> None:
         try:
-            self.queue = DrivenQueue.resumed(self.fs, self.disk)
+            self.queue = DrivenQueue.resumed(self.fs, self.disk, _base_contents())
         except TidemillError as error:
             self.errors.append(error)
             return
@@ -128,7 +133,7 @@ class _Run:
         found = contents(again)
         model = PrefixModel() if self.queue is None else self.queue.model
         if self.queue is None:
-            assert found == contents(open_queue(MemoryFileSystem(_base())))
+            assert found == _base_contents()
             use(again, found)
             return
         count = model.check(found)
