@@ -18,6 +18,7 @@ from tests.services.fixtures import (  # noqa: F401
     prefix,
     seaweedfs,
 )
+from tests.services.java import QUICK_JAVA
 
 # A queue syncs to a real disk, whose pauses say nothing about a test; hence no deadlines.
 settings.register_profile(
@@ -25,6 +26,10 @@ settings.register_profile(
 )
 settings.register_profile("soak", parent=settings.get_profile("test"), max_examples=10_000)
 settings.load_profile("soak" if os.environ.get("TIDEMILL_SOAK") == "1" else "test")
+
+# A JVM of a test ends before its second compiler has paid for itself. Whatever starts Spark hands
+# this on, also in processes of their own.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
 # Objects made between two looks for garbage; Python's own number suits small programs.
 _GARBAGE_MIN = 20_000

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pyspark
 
+from tests.services.java import QUICK_JAVA
 from tests.services.server import Server, free_port
 from tidemill.spark.java import find_java, java_home
 
@@ -30,6 +31,7 @@ ON_CLUSTER = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": QUICK_JAVA,
     "spark.executor.memory": "512m",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -44,6 +46,7 @@ class _SparkServer(Server):
     environment: Mapping[str, str] = {
         "SPARK_HOME": str(SPARK_CLASS.parents[1]),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": PYTHON_PATH,
