@@ -21,7 +21,7 @@ from tidemill.gateway.command_line import main
 
 __all__ = ["shell"]
 
-WAIT_S = 300
+WAIT_S = 600
 
 
 @pytest.mark.slow

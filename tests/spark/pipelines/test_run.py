@@ -15,12 +15,13 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 import tidemill as tm
-from tests.spark.pipelines.numbers import numbers_of, rows_of, send
+from tests.spark.pipelines.numbers import NUMBERS, numbers_of, rows_of, send
 from tests.spark.sink.outputs import forget_last_commit
 from tidemill.spark import Pipeline, Sink, Source, pipeline, reject
 from tidemill.spark.pipelines import run
 from tidemill.spark.pipelines.parquet import sweep
 from tidemill.spark.pipelines.state import State
+from tidemill.spark.testing import try_out
 
 pytestmark = pytest.mark.slow
 
@@ -116,10 +117,11 @@ def test_a_continuous_run_follows_its_sources_and_ends_between_batches(
         sink=Sink(tmp_path / "out", kind="queue"),
     )
     def both(left: Any, right: Any) -> Any:
-        return left.unionByName(right).selectExpr("n", "-n AS key")
+        return left.unionByName(right.drop("key")).selectExpr("n", "-n AS key")
 
     send(tmp_path / "left", range(3))
-    send(tmp_path / "right", range(10, 13))
+    with tm.PriorityQueue(tmp_path / "right", schema=NUMBERS) as queue:
+        queue.push(pa.table({"key": [2, 1, 3], "n": [10, 11, 12]}))
     with both.start(spark, every_s=0.1) as run:
         while run.progress()["output"].rows < 6:
             assert not run.wait(0.1)
@@ -141,25 +143,36 @@ def test_a_continuous_run_follows_its_sources_and_ends_between_batches(
 def test_a_batch_writes_everything_once_for_each_run(spark: SparkSession, tmp_path: Path) -> None:
     @pipeline(
         source=Source(tmp_path / "in", maxOffsetsPerTrigger=1),
-        sink={"sums": tmp_path / "sums", "again": tmp_path / "again"},
+        sink={
+            "sums": tmp_path / "sums",
+            "again": tmp_path / "again",
+            "files": Sink(tmp_path / "files", format="parquet"),
+        },
         dead_letters=tmp_path / "bad",
     )
     def total(numbers: Any) -> Any:
         sums = numbers.groupBy().sum("n").withColumnRenamed("sum(n)", "n")
         bad = reject(numbers.where("n = 2"), "two", source="numbers")
-        return {"sums": sums, "again": sums, "dead_letters": bad}
+        return {"sums": sums, "again": sums, "files": sums, "dead_letters": bad}
 
     send(tmp_path / "in", range(5))
     done = total.run(spark, batch=True)
     assert done["sums"].last_batch == 0
     state = tmp_path / "sums.state" / "total" / "batch"
-    # As if the run had been killed behind its second sink, before that was noted.
-    state.write_text(json.dumps({"number": 0, "done": ["sums"]}))
+    # As if the run had been killed behind its third sink, before that was noted.
+    killed = {"number": 0, "begun": ["sums", "again", "files"], "done": ["sums"]}
+    state.write_text(json.dumps(killed))
     total.run(spark, batch=True)
     assert numbers_of(tmp_path / "sums") == numbers_of(tmp_path / "again") == [10]
+    assert files_of(tmp_path / "files") == [10]
     assert [one["reason"] for one in rows_of(tmp_path / "bad")] == ["two"]
+    with pytest.raises(tm.InvalidPipeline, match="holds files, which are not replaced unasked"):
+        total.run(spark, batch=True)
+    assert numbers_of(tmp_path / "sums") == [10]
+    total.sinks["files"] = Sink(tmp_path / "files", format="parquet", mode="overwrite")
     assert total.run(spark, batch=True)["sums"].last_batch == 1
-    assert numbers_of(tmp_path / "sums") == [10, 10]
+    assert numbers_of(tmp_path / "sums") == numbers_of(tmp_path / "again") == [10, 10]
+    assert files_of(tmp_path / "files") == [10]
     state.write_text("nonsense")
     with pytest.raises(tm.InvalidPipeline, match="does not tell the number"):
         total.run(spark, batch=True)
@@ -255,6 +268,25 @@ def test_a_missing_source_and_a_bad_rule_are_told(spark: SparkSession, tmp_path:
     with pytest.raises(tm.PipelineFailed, match=r"the rules of rows failed: .*`x`"):
         ruled(same).run(spark, once=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_pipeline_is_tried_out_over_rows(spark: SparkSession, tmp_path: Path) -> None:
+    @pipeline(
+        source={"jobs": tmp_path / "jobs", "texts": tmp_path / "texts"},
+        sink={"urgent": Sink(tmp_path / "urgent", kind="queue"), "all": tmp_path / "all"},
+    )
+    def sorting(jobs: Any, texts: Any) -> Any:
+        return {"urgent": jobs.where("key < 10"), "all": texts.selectExpr("string(value) AS t")}
+
+    rows = {"jobs": [{"key": 20, "n": 1}, {"key": 2, "n": 2}], "texts": [b"a", b"b"]}
+    tried = try_out(sorting, rows, spark=spark, once=True)
+    assert tried.sinks == {"urgent": [{"key": 2, "n": 2}], "all": [{"t": "a"}, {"t": "b"}]}
+    assert tried.dead_letters == []
+    with pytest.raises(tm.InvalidInput, match="several sinks: urgent, all"):
+        _ = tried.rows
+    with pytest.raises(tm.InvalidInput, match="rows are given for jobs, and the sources of"):
+        try_out(sorting, [{"key": 1}], spark=spark)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_and_a_checkpoint_that_are_not_of_one_run_are_refused(

@@ -70,7 +70,9 @@ class Sink:
         *,
         format: str = TIDEMILL,  # noqa: A002  Or "parquet".
         partition_by: Sequence[str] = (),  # of Parquet: columns that become folders
-        **options: Any,  # those of `format("tidemill")`, or Spark's own for Parquet
+        # Those of `format("tidemill")`, or Spark's own for Parquet; there `mode="overwrite"` lets a
+        # batch replace what the batch before wrote.
+        **options: Any,
     ) -> None:
         self.url = _url(url)
         if format not in (TIDEMILL, PARQUET):

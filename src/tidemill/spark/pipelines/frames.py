@@ -63,7 +63,9 @@ def start_query(
     return writer.trigger(**trigger).start(url)  # type: ignore[arg-type]
 
 
-def write_batch(frame: DataFrame, sink: Sink, *, transaction: str, number: int) -> None:
+def write_batch(
+    frame: DataFrame, sink: Sink, *, transaction: str, number: int, replaces: bool
+) -> None:
     """Write everything to a sink, once also if it is repeated."""
     url = sink.url if is_remote(frame.sparkSession) else sink.folder or sink.url
     options = dict(sink.options)
@@ -71,7 +73,7 @@ def write_batch(frame: DataFrame, sink: Sink, *, transaction: str, number: int) 
         writer = frame.write.format(sink.format).mode("append").options(**options)
         writer.option("txnAppId", transaction).option("txnVersion", number).save(url)
         return
-    mode = options.pop("mode", "error")
+    mode = "overwrite" if replaces else options.pop("mode", "error")
     writer = frame.write.format(sink.format).mode(mode).options(**options)
     (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save(url)
 

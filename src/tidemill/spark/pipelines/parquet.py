@@ -49,6 +49,27 @@ def check_folder(sink: Sink, checkpoint: str) -> None:
         )
 
 
+def is_seen(sink: Sink) -> bool:
+    """Whether it is a folder of Parquet files that this machine sees."""
+    return _folder(sink) is not None
+
+
+def check_empty(sink: Sink) -> None:
+    """Raise unless a batch may write there: what others wrote is not replaced unasked."""
+    folder = _folder(sink)
+    if folder is None or not folder.is_dir():
+        return
+    with storage_errors("reading", folder):
+        has_files = any(folder.iterdir())
+        is_streamed = bool(_batches(folder / _LISTED))
+    if is_streamed or (has_files and sink.options.get("mode") != "overwrite"):
+        why = "those of a stream" if is_streamed else "which are not replaced unasked"
+        raise InvalidPipeline(
+            f'{folder} holds files, {why}: give a new folder for a batch, or mode="overwrite" for '
+            "one that each batch replaces"
+        )
+
+
 def sweep(sink: Sink) -> int:
     """Remove files that no batch lists; nobody may be writing. Returns how many there were."""
     folder = _folder(sink)

@@ -4,7 +4,7 @@
                       /identity    tells the transactions of this state from those of another one
                       /lock        held by the process that runs the pipeline
                       /lock.java   ... and by its Java, which may outlive it by moments
-                      /batch       the number of the last batch run, and the sinks that it has done
+                      /batch       the number of the last batch run, and how far it came
 
 Unless it is named, `<state>` is `<sink>.state` beside the first sink that is in a folder. Locks and
 notes are for folders that this machine sees; elsewhere, and on a Spark Connect server, the fences
@@ -17,6 +17,7 @@ import json
 import os
 import re
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ _IDENTITY = "identity"
 _IDENTITY_FORM = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _BATCH = "batch"
 _EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRun:
+    """A run of a pipeline as a batch."""
+
+    number: int
+    begun: tuple[str, ...] = ()  # sinks that it has begun to write
+    done: tuple[str, ...] = ()  # ... and that are written
 
 
 class State:
@@ -80,25 +90,24 @@ class State:
             if not path.exists():
                 keep(path, self._identity().encode(), mode=0o600)
 
-    def batch(self) -> tuple[int, list[str]]:
-        """The number of the last batch run, and which sinks it has written; all: it is over."""
+    def batch(self) -> BatchRun:
+        """The last batch run; where nothing can be noted, one that began now."""
         if self.folder is None:
-            return time.time_ns() // 1_000, []
+            return BatchRun(time.time_ns() // 1_000)
         try:
             found = json.loads((self.folder / _BATCH).read_bytes())
-            return int(found["number"]), list(found["done"])
+            return BatchRun(int(found["number"]), tuple(found["begun"]), tuple(found["done"]))
         except FileNotFoundError:
-            return 0, []
+            return BatchRun(0)
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidPipeline(
                 f"{self.folder / _BATCH} does not tell the number of the last batch run: {error}"
             ) from error
 
-    def note_batch(self, number: int, done: list[str]) -> None:
+    def note_batch(self, run: BatchRun) -> None:
         if self.folder is not None:
-            text = json.dumps({"number": number, "done": done})
             with storage_errors("writing", self.folder):
-                keep(self.folder / _BATCH, text.encode(), mode=0o600)
+                keep(self.folder / _BATCH, json.dumps(asdict(run)).encode(), mode=0o600)
 
     def runner(self) -> int | None:
         """The process that runs the pipeline now; 0 if it does not tell; None if nobody does."""
