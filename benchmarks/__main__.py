@@ -27,6 +27,7 @@ from benchmarks.workloads import (
     peers,
     shovel,
     single_items,
+    spark_bulk,
     spark_merge,
     spark_sink,
     spark_source,
@@ -53,6 +54,7 @@ WORKLOADS: dict[str, Callable[[Settings], list[Result]]] = {
     "spark sink": spark_sink.run,
     "spark streaming": spark_streaming.run,
     "spark merge": spark_merge.run,
+    "spark bulk": spark_bulk.run,
 }
 
 

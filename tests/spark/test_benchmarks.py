@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from benchmarks.peers.spark_ceilings import Ceiling
 from benchmarks.result import Result
 from benchmarks.settings import Settings
-from benchmarks.workloads import spark_merge, spark_sink, spark_source, spark_streaming
+from benchmarks.workloads import spark_bulk, spark_merge, spark_sink, spark_source, spark_streaming
 from tests.services.mariadb import MariaDB
 
 
@@ -23,6 +23,7 @@ from tests.services.mariadb import MariaDB
         (spark_merge.measure, 0),
         pytest.param(spark_sink.measure, 2, marks=pytest.mark.soak),
         pytest.param(spark_streaming.measure, 0, marks=pytest.mark.soak),
+        pytest.param(spark_bulk.measure, 3, marks=pytest.mark.soak),
     ],
 )
 def test_a_quick_run_gives_a_figure_for_each_line(
