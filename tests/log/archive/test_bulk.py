@@ -32,7 +32,7 @@ from tidemill.log.archive.notes import BULK_NOTE
 from tidemill.log.archive.objects import ObjectStore
 from tidemill.log.contract import Ends, LogStore, LogWriter, NoteChange, Reservation
 from tidemill.log.memory import MemoryWriter, Shelf
-from tidemill.log.tiered import TieredLog
+from tidemill.log.tiered import TieredLog, verify_archive
 
 HOT = [b"%d" % number for number in range(1, 8)]
 GIVEN = [[b"a", b"b"], [], [b"c"], [b"d", b"e", b"f"]]
@@ -321,6 +321,8 @@ def test_what_is_pending_and_published_counts_for_everybody(
     check(shelf, HOT + LOADED)
     with TieredLog(shelf.open()) as tiered:
         assert tiered.layout(1, 14).rows.sum() == 13
+        report = verify_archive(tiered, deep=True, repair=True, on_progress=None)
+        assert (report.rows, report.worst, report.orphans) == (13, None, 0)
         assert tiered.trim(before=9) == 9
         assert read_all(tiered) == LOADED[1:]
     assert Archive(objects).look().pending is None
