@@ -154,6 +154,32 @@ result = read(spark, folder, keys=(2, None)).count(), spark.conf.get("spark.sql.
     assert "org.apache.spark" not in message
 
 
+def test_a_server_scans_an_archive_by_itself_and_is_written_to_in_bulk(
+    server: ConnectServer, equipped: ThinClient, tmp_path: Path
+) -> None:
+    """If client and server see the same folders."""
+    with tm.Log(tmp_path / "log", schema=NUMBERS) as log, log.publisher() as out:
+        out.send(pa.table({"n": range(100)}))
+        log.archive(tmp_path / "archive")
+        out.send(pa.table({"n": range(100, 103)}))
+    found = equipped.run(
+        """
+from tidemill.spark import native_scan, read, session, write
+native_scan.SMALL_BYTES = 0  # such as it is, the source would read it
+spark = session(remote=url)
+rows = read(spark, folder)
+rows = len(rows.inputFiles()), rows.selectExpr("sum(seq - n)", "count(*)").first()
+load = spark.range(103, 200, 1, 2).selectExpr("id AS n")
+loads = [write(load, folder, txn_app_id="load", txn_version=1).first for _ in range(2)]
+result = rows[0], list(rows[1]), loads
+""",
+        folder=str(tmp_path / "log"),
+        url=server.url,
+    )
+    assert found == [1, [103, 103], [104, 104]]
+    assert numbers_of(tmp_path / "log") == list(range(200))
+
+
 def test_a_server_that_is_not_there_is_missed_at_once(equipped: ThinClient) -> None:
     with pytest.raises(Refused, match=r"SurroundingsError: no Spark Connect server answers at 127"):
         equipped.run(
