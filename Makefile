@@ -33,7 +33,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(VENV)/.spark ## Run the main job end to end on a temporary folder, and draw a picture of it
+run: $(VENV)/.spark ## Run the main job end to end on a temporary folder, and write a report of it
 	$(BIN)/tidemill demo
 
 # Tests and benchmarks start real servers. What is missing is installed with the system's package
@@ -91,7 +91,7 @@ lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the n
 .PHONY: clean
 clean: ## Remove everything that make made
 	rm -rf $(VENV) $(VENV_WHEEL) $(VENV_THIN) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf .import_linter_cache benchmarks/results tidemill-demo.svg
+	rm -rf .import_linter_cache benchmarks/results tidemill-demo.svg tidemill-report.html
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/bin/python $(VENV_WHEEL)/bin/python $(VENV_THIN)/bin/python:

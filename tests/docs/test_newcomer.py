@@ -37,8 +37,8 @@ def test_the_readme_works_as_typed_from_a_fresh_clone(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, f"{block}\n{done.stdout}{done.stderr}"
         said += done.stdout
-    assert "nothing acknowledged is lost" in said
-    assert (clone / "tidemill-demo.svg").exists()
+    assert "claims hold: nothing lost, nothing twice" in said
+    assert (clone / "tidemill-report.html").exists()
     assert "b'put out the fire'\nb'one second later'\n" in said
     assert said.index('"Oslo"') < said.index('"Lyon"') < said.index("All is well.")
     # Nothing that it made shows up as a change.

@@ -34,7 +34,7 @@ def test_demo_verifies_a_small_run_and_leaves_an_empty_queue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--items", "25000", "--folder", str(tmp_path / "queue")]) == 0
+    assert main(["demo", "--queue", "--items", "25000", "--folder", str(tmp_path / "queue")]) == 0
     assert "came out once" in capsys.readouterr().out
     with tm.PriorityQueue(tmp_path / "queue") as queue:
         assert len(queue) == 0

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import tidemill as tm
 from tidemill.gateway.demo.telemetry import DEVICES, SCHEMA, Numbers, Telemetry
 
-_ACK = struct.Struct("<iiid")
+ACK = struct.Struct("<iiid")
 
 
 class Ack(NamedTuple):
@@ -63,8 +63,8 @@ def read_acks(pipe: int) -> Iterator[Ack]:
     rest = b""
     while data := os.read(pipe, 1 << 16):
         rest += data
-        whole = len(rest) - len(rest) % _ACK.size
-        for fields in _ACK.iter_unpack(rest[:whole]):
+        whole = len(rest) - len(rest) % ACK.size
+        for fields in ACK.iter_unpack(rest[:whole]):
             yield Ack(*fields)
         rest = rest[whole:]
 
@@ -79,7 +79,7 @@ def main(path: str, items: int, die_at: int, pipe: int) -> None:
     def acknowledge(ack: Ack) -> None:
         nonlocal acknowledged
         # Small writes to a pipe are whole. The parent has this one whatever happens next.
-        os.write(pipe, _ACK.pack(*ack))
+        os.write(pipe, ACK.pack(*ack))
         with lock:
             acknowledged += ack.rows
             if acknowledged >= die_at:
@@ -87,7 +87,7 @@ def main(path: str, items: int, die_at: int, pipe: int) -> None:
 
     with tm.PriorityQueue(path, schema=SCHEMA) as target:
         target.fork("audit")
-        os.write(pipe, _ACK.pack(-1, -1, 0, time.monotonic()))  # of nothing: this is the start
+        os.write(pipe, ACK.pack(-1, -1, 0, time.monotonic()))  # of nothing: this is the start
         push_batches(target, telemetry, batches, acknowledge)
 
 

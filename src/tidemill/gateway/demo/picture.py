@@ -10,11 +10,11 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
+from tidemill.gateway.demo.drawing import FAINT, Panel, dots, round_up, short, text
 from tidemill.gateway.demo.record import Phase, Record
 from tidemill.gateway.demo.telemetry import DEVICES, OFFLINE_DEVICE
 
 WIDTH, HEIGHT = 960, 700
-INK, FAINT, GRID = "#1d2b36", "#5c6b77", "#dfe5ea"
 BEFORE, AFTER, KILL = "#1f77b4", "#e07b00", "#c62828"
 COLOURS = {
     "push": BEFORE,
@@ -25,41 +25,6 @@ COLOURS = {
 }
 BINS = 160
 MINUTES = 10  # of events
-
-
-class Panel:
-    """A rectangle with axes; x and y are given as shares of it, y upwards."""
-
-    def __init__(self, left: float, top: float, width: float, height: float) -> None:
-        self.left, self.top, self.width, self.height = left, top, width, height
-        self.parts = [
-            f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="#fbfcfd" '
-            f'stroke="{GRID}"/>'
-        ]
-
-    def x(self, share: float) -> float:
-        return self.left + share * self.width
-
-    def y(self, share: float) -> float:
-        return self.top + (1 - share) * self.height
-
-    def title(self, text: str) -> None:
-        self.parts.append(_text(self.left, self.top - 10, text, size=15, weight=600))
-
-    def label_x(self, share: float, text: str) -> None:
-        at = self.x(share)
-        self.parts.append(
-            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{self.y(0)}" y2="{self.y(0) + 4}" '
-            f'stroke="{FAINT}"/>'
-        )
-        self.parts.append(_text(at, self.y(0) + 18, text, anchor="middle", colour=FAINT))
-
-    def label_y(self, share: float, text: str) -> None:
-        at = self.y(share)
-        self.parts.append(
-            f'<line x1="{self.left}" x2="{self.x(1)}" y1="{at:.1f}" y2="{at:.1f}" stroke="{GRID}"/>'
-        )
-        self.parts.append(_text(self.left - 8, at + 4, text, anchor="end", colour=FAINT))
 
 
 def draw(record: Record) -> str:
@@ -74,8 +39,8 @@ def draw(record: Record) -> str:
         f'height="{HEIGHT}" font-family="system-ui, sans-serif" role="img">',
         f"<title>{escape(title)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        _text(80, 36, title, size=20, weight=700),
-        _text(80, 58, facts, size=13, colour=FAINT),
+        text(80, 36, title, size=20, weight=700),
+        text(80, 58, facts, size=13, colour=FAINT),
         *_orders(record),
         *_timeline(record),
         "</svg>",
@@ -97,16 +62,14 @@ def _orders(record: Record) -> list[str]:
             panel.label_y(minute / MINUTES, f"{minute} min")
     for panel, what in ((came, "order of arrival →"), (left, "order of pops →")):
         panel.parts.append(
-            _text(panel.x(1), panel.y(0) + 18, what, anchor="end", size=11, colour=FAINT)
+            text(panel.x(1), panel.y(0) + 18, what, anchor="end", size=11, colour=FAINT)
         )
-    came.parts.append(
-        _text(came.left, came.y(0) + 18, "time of the event ↑", size=11, colour=FAINT)
-    )
+    came.parts.append(text(came.left, came.y(0) + 18, "time of the event ↑", size=11, colour=FAINT))
     at = arrivals / max(int(arrivals.max()), 1)
     popped = np.arange(len(numbers)) / max(len(numbers) - 1, 1)
     for is_chosen, colour in ((~is_after, BEFORE), (is_after, AFTER)):
-        came.parts.append(_dots(came, at[is_chosen], taken[is_chosen], colour))
-        left.parts.append(_dots(left, popped[is_chosen], taken[is_chosen], colour))
+        came.parts.append(dots(came, at[is_chosen], taken[is_chosen], colour))
+        left.parts.append(dots(left, popped[is_chosen], taken[is_chosen], colour))
     came.parts += _legend(came)
     return came.parts + left.parts
 
@@ -114,12 +77,12 @@ def _orders(record: Record) -> list[str]:
 def _legend(panel: Panel) -> list[str]:
     lines = [(BEFORE, "pushed before the kill"), (AFTER, "pushed after it")]
     parts = []
-    for row, (colour, text) in enumerate(lines):
+    for row, (colour, words) in enumerate(lines):
         y = panel.top + 18 + 17 * row
         parts.append(f'<circle cx="{panel.left + 14}" cy="{y - 4}" r="4" fill="{colour}"/>')
-        parts.append(_text(panel.left + 24, y, text, size=11))
+        parts.append(text(panel.left + 24, y, words, size=11))
     parts.append(
-        _text(
+        text(
             panel.x(1) - 8,
             panel.y(0) - 10,
             f"far off the line: device {OFFLINE_DEVICE}, offline for two minutes",
@@ -131,14 +94,6 @@ def _legend(panel: Panel) -> list[str]:
     return parts
 
 
-def _dots(panel: Panel, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], colour: str) -> str:
-    """Small squares as one path, which is a tenth of the size of as many circles."""
-    moves = "".join(
-        f"M{panel.x(one):.1f} {panel.y(other):.1f}h1.6" for one, other in zip(x, y, strict=True)
-    )
-    return f'<path d="{moves}" stroke="{colour}" stroke-width="1.6" opacity="0.75" fill="none"/>'
-
-
 def _timeline(record: Record) -> list[str]:
     """Events per second of each phase over the time of the run."""
     panel = Panel(80, 410, 860, 210)
@@ -148,9 +103,9 @@ def _timeline(record: Record) -> list[str]:
     span_s = max(end_s - start_s, 1e-9)
     edges = np.linspace(0, span_s, BINS + 1)
     rates = {id(phase): _rates(phase, start_s, edges) for phase in record.phases if phase.steps}
-    top = _round_up(max([float(values.max()) for values in rates.values()], default=1.0))
+    top = round_up(max([float(values.max()) for values in rates.values()], default=1.0))
     for quarter in range(5):
-        panel.label_y(quarter / 4, _short(top * quarter / 4))
+        panel.label_y(quarter / 4, short(top * quarter / 4))
     for second in _ticks(span_s):
         panel.label_x(second / span_s, f"{second:g} s")
     for phase in record.phases:
@@ -161,7 +116,7 @@ def _timeline(record: Record) -> list[str]:
         f'<line x1="{killed:.1f}" x2="{killed:.1f}" y1="{panel.top - 4}" y2="{panel.y(0)}" '
         f'stroke="{KILL}" stroke-width="2" stroke-dasharray="5 3"/>'
     )
-    panel.parts.append(_text(killed + 6, panel.top + 14, "kill -9", colour=KILL, weight=600))
+    panel.parts.append(text(killed + 6, panel.top + 14, "kill -9", colour=KILL, weight=600))
     return panel.parts + _phase_legend(record, panel)
 
 
@@ -176,8 +131,8 @@ def _phase_legend(record: Record, panel: Panel) -> list[str]:
             f'fill="{COLOURS[phase.name]}"/>'
         )
         checked = ", checked" if phase.queue_s else ""
-        parts.append(_text(x + 18, y, phase.name, size=13, weight=600))
-        parts.append(_text(x + 18, y + 17, f"{_short(phase.rate)} events/s{checked}", colour=FAINT))
+        parts.append(text(x + 18, y, phase.name, size=13, weight=600))
+        parts.append(text(x + 18, y + 17, f"{short(phase.rate)} events/s{checked}", colour=FAINT))
     return parts
 
 
@@ -208,31 +163,3 @@ def _ticks(span_s: float) -> list[float]:
         (one for one in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if span_s / one <= 10), span_s / 10
     )
     return [round(step * number, 3) for number in range(int(span_s / step) + 1)]
-
-
-def _round_up(value: float) -> float:
-    """The next round number."""
-    power = 10.0 ** np.floor(np.log10(max(value, 1.0)))
-    return float(next(power * one for one in (1, 1.5, 2, 3, 4, 6, 8, 10) if power * one >= value))
-
-
-def _short(value: float) -> str:
-    if value >= 1e6:
-        return f"{value / 1e6:.3g} M"
-    return f"{value / 1e3:.3g} k" if value >= 1e3 else f"{value:.0f}"
-
-
-def _text(
-    x: float,
-    y: float,
-    text: str,
-    *,
-    size: int = 12,
-    weight: int = 400,
-    anchor: str = "start",
-    colour: str = INK,
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
-    )
