@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
     source=Source(
         HERE / "readings",
         startingOffsets="earliest",
-        maxOffsetsPerTrigger=500_000,
+        maxOffsetsPerTrigger=1_000_000,
         rules={
             "no value": "value IS NOT NULL",
             "out of range": "value IS NULL OR value BETWEEN 0 AND 1000",
