@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +14,7 @@ from tidemill.gateway.arguments import duration
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.interrupts import Interrupts
+from tidemill.gateway.spark_session import add_spark, is_remote, spark_session
 
 if TYPE_CHECKING:  # Who runs no pipeline need not have Spark.
     from pyspark.sql import SparkSession
@@ -40,10 +39,10 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     file = Path(options.file)
     # What is wrong with the file is told before Spark starts; but functions that the file makes for
     # Spark are of another kind once there is a session at a server.
-    pipelines = {} if _is_remote(options) else chosen(file, options.names)
+    pipelines = {} if is_remote(options) else chosen(file, options.names)
     for one in pipelines.values():
         State.of(one, options.state, is_remote=False).check_free()
-    with _session(options, file.stem, console) as spark:
+    with spark_session(options, file.stem, console) as spark:
         pipelines = pipelines or chosen(file, options.names)
         if options.batch:
             _run_batches(pipelines, spark, options, console)
@@ -81,51 +80,6 @@ def _run_batches(
         for number in {*sinks.values()}
     )
     console.result(words, {"batches": numbers})
-
-
-@contextmanager
-def _session(options: argparse.Namespace, name: str, console: Console) -> Iterator[SparkSession]:
-    """A session for the block; what Spark raises in it is told as a failure, not as a fault."""
-    from tidemill.spark import session, ship  # noqa: PLC0415
-
-    with _spark_errors(name, "starting Spark"):
-        spark = session(
-            name,
-            master=options.master,
-            remote=options.remote,
-            config=dict(options.conf),
-            progress=False,
-        )
-        if options.ship:
-            ship(spark)
-        if console.is_json and not _is_remote(options):
-            spark.sparkContext.setLogLevel("OFF")  # What fails is told once, as JSON.
-    with _spark_errors(name, "Spark"):
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-@contextmanager
-def _spark_errors(name: str, what: str) -> Iterator[None]:
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    from tidemill.spark.pipelines.failures import failed  # noqa: PLC0415
-
-    try:
-        yield
-    except Exception as error:
-        # Those of py4j, which a thin client has not, and of its connection: Spark's Java has died.
-        is_sparks = isinstance(error, (PySparkException, ConnectionError))
-        if not is_sparks and type(error).__module__.partition(".")[0] != "py4j":
-            raise
-        raise failed(error, name, None, what) from error
-
-
-def _is_remote(options: argparse.Namespace) -> bool:
-    by_default = options.master is None and bool(os.environ.get("SPARK_REMOTE"))
-    return options.remote is not None or by_default
 
 
 def _list(options: argparse.Namespace, console: Console) -> None:
@@ -191,13 +145,6 @@ def _ends(named: Any) -> str:
     return ", ".join(named.values())
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no setting such as spark.cores.max=4")
-    return name, value
-
-
 def _add_file(parser: argparse.ArgumentParser, *, names: bool) -> None:
     parser.add_argument("file", metavar="FILE", help="the file of Python with the pipelines")
     if names:
@@ -213,9 +160,6 @@ def _add_file(parser: argparse.ArgumentParser, *, names: bool) -> None:
 
 def _run_arguments(parser: argparse.ArgumentParser) -> None:
     _add_file(parser, names=True)
-    place = parser.add_mutually_exclusive_group()
-    place.add_argument("--master", metavar="URL", help="a cluster: spark://host:7077, local[4], …")
-    place.add_argument("--remote", metavar="URL", help="a Spark Connect server: sc://host:15002")
     trigger = parser.add_mutually_exclusive_group()
     trigger.add_argument(
         "--once", action="store_true", help="end when everything that is there now is done"
@@ -226,17 +170,7 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
     trigger.add_argument(
         "--batch", action="store_true", help="everything from the start, as one batch"
     )
-    parser.add_argument(
-        "--conf",
-        type=_setting,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of Spark; may be said several times",
-    )
-    parser.add_argument(
-        "--ship", action="store_true", help="hand Tidemill's code to executors that lack it"
-    )
+    add_spark(parser)
 
 
 COMMAND = Command(

@@ -20,8 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from tidemill.errors import InvalidInput, NotAQueue
+from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.folder_staging import settings_of
+from tidemill.files.settings import QUEUE
 from tidemill.files.transaction import StagedPart, Transaction
 from tidemill.limits import INT64_MIN, MERGE_RANGE_BYTES, MERGE_ROUND_BYTES, MIB
 from tidemill.log.contract import LogStore
@@ -32,6 +36,7 @@ from tidemill.spark.merging.memo import Memo, Memory
 from tidemill.spark.merging.queues import OwnedQueues
 from tidemill.spark.merging.ranges import KeyRange
 from tidemill.spark.merging.task import Columns, MergeTask
+from tidemill.spark.pipelines.failures import failed
 from tidemill.spark.schema import spark_schema
 from tidemill.spark.sink.options import SinkOptions
 from tidemill.spark.sink.target import Target
@@ -95,12 +100,7 @@ def merge(
     Merged(rows=2000000, first=1, last=2000000, transactions=1)
     """
     check_name(name, what="transaction")
-    paths = [_folder(source) for source in sources]
-    if not paths:
-        raise InvalidInput("there is nothing to merge: name the folders of some queues")
-    for path in paths:
-        if paths.count(path) > 1:
-            raise InvalidInput(f"{path} is named twice")
+    paths = queue_folders(sources)
     done: list[Merged] = []
 
     def run(paths: Sequence[Path], names: tuple[str | None, str | None]) -> None:
@@ -181,9 +181,12 @@ class _Driver:
             for keys in ranges
         ]
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-        return [
-            StagedPart(**row.asDict()) for row in numbers.mapInArrow(_Work(tasks), _PART).collect()
-        ]
+        try:
+            parts = numbers.mapInArrow(_Work(tasks), _PART).collect()
+        except PySparkException as error:
+            place = self._store.place
+            raise failed(error, place, None, "a task", job="merge into") from error
+        return [StagedPart(**row.asDict()) for row in parts]
 
     def _commit(self, upto: int, parts: list[StagedPart]) -> Merged:
         """Make what was staged readable, and have the queues give it up."""
@@ -225,6 +228,18 @@ def _interrupted(log: str, name: str) -> Memo | None:
     except NotAQueue:
         return None
     return None if memo.finished else memo
+
+
+def queue_folders(sources: Sequence[str | Path]) -> list[Path]:
+    """The folders in full; refuses what holds no queue."""
+    paths = [_folder(source) for source in sources]
+    if not paths:
+        raise InvalidInput("there is nothing to merge: name the folders of some queues")
+    for path in paths:
+        if paths.count(path) > 1:
+            raise InvalidInput(f"{path} is named twice")
+        settings_of(LocalFileSystem(), path, QUEUE)
+    return paths
 
 
 def _folder(source: str | Path) -> Path:

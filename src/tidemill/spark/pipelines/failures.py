@@ -17,7 +17,12 @@ _LENGTH_MAX = 1_000
 
 
 def failed(
-    error: BaseException, pipeline: str, sink: str | None, what: str | None = None
+    error: BaseException,
+    pipeline: str,
+    sink: str | None,
+    what: str | None = None,
+    *,
+    job: str = "pipeline",  # or another that Spark runs
 ) -> TidemillError:
     """The error to raise for one of Spark's, or of the code of a pipeline.
 
@@ -27,7 +32,7 @@ def failed(
     >>> print(failed(KeyError("user"), "copy", None, "its function"))
     pipeline copy: its function failed: KeyError: 'user'
     """
-    place = f"pipeline {pipeline}" + ("" if sink is None else f", sink {sink}")
+    place = f"{job} {pipeline}" + ("" if sink is None else f", sink {sink}")
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
