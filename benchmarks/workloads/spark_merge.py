@@ -148,5 +148,5 @@ def _fill_parquet(folder: Path, items: int) -> None:
 def _batches(items: int) -> Iterator[pa.RecordBatch]:
     """What one device pushes: in the order of time, but for what is late."""
     for start in range(0, items, _PUSHED_ROWS):
-        taken = np.arange(start, start + _PUSHED_ROWS) * _STEP_NS
-        yield data.batch(_START_NS + taken - data.delays(_PUSHED_ROWS, _LATE_NS))
+        taken = np.arange(start, min(start + _PUSHED_ROWS, items)) * _STEP_NS
+        yield data.batch(_START_NS + taken - data.delays(len(taken), _LATE_NS))
