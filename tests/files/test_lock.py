@@ -185,6 +185,36 @@ os.waitpid(pid, 0)
 """
 
 
+SLOW_CHILD = """
+import os, sys
+reads, writes = os.pipe()
+os.register_at_fork(after_in_child=lambda: os.read(reads, 1))  # comes before ours
+import tidemill as tm
+queue = tm.PriorityQueue(sys.argv[1])
+pid = os.fork()
+if pid == 0:
+    os._exit(0)
+queue.close()
+queue = tm.PriorityQueue(sys.argv[1])
+print("opened again", flush=True)
+os.write(writes, b".")
+os.waitpid(pid, 0)
+try:
+    tm.PriorityQueue(sys.argv[1])
+except tm.Locked:
+    print("the child left the new lock alone")
+queue.close()
+"""
+
+
+def test_a_child_that_has_not_let_go_yet_does_not_hold_the_lock(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW_CHILD, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    assert done.stdout == "opened again\nthe child left the new lock alone\n"
+
+
 def test_a_child_that_lives_on_does_not_hold_the_lock_of_its_parent(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ORPHAN, str(tmp_path)], capture_output=True, text=True

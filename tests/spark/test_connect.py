@@ -230,7 +230,7 @@ result = read(spark, folder).selectExpr("sum(n)").first()[0]
 
 
 def test_a_pipeline_runs_at_a_server_and_goes_on_where_it_was(
-    server: ConnectServer, equipped: ThinClient, tmp_path: Path
+    server: ConnectServer, tmp_path: Path
 ) -> None:
     program = """
 from tidemill.spark import pipeline, session
@@ -246,13 +246,16 @@ done = halves.run(spark, once=True)
 result = [done["output"].rows, done["output"].written, done["dead_letters"].lag]
 """
     told = []
-    for start in (0, 100):
-        with tm.Log(tmp_path / "in", schema=NUMBERS) as log, log.publisher() as out:
-            out.send(pa.table({"n": range(start, start + 100)}))
-        told.append(equipped.run(program, url=server.url, folder=str(tmp_path)))
+    (tmp_path / "client").mkdir()
+    # A session that shipped its code once would go on doing so.
+    with ThinClient(tmp_path / "client", has_tidemill=True) as equipped:
+        for start in (0, 100):
+            with tm.Log(tmp_path / "in", schema=NUMBERS) as log, log.publisher() as out:
+                out.send(pa.table({"n": range(start, start + 100)}))
+            told.append(equipped.run(program, url=server.url, folder=str(tmp_path)))
+        with pytest.raises(Refused, match=r"NotAQueue: pipeline halves: .*/none/in holds no queue"):
+            equipped.run(program, url=server.url, folder=str(tmp_path / "none"))
     assert told == [[100, 50, 0], [100, 50, 0]]
     assert numbers_of(tmp_path / "log") == list(range(0, 200, 2))
     with tm.Log(tmp_path / "bad") as log:
         assert log.ends().next == 101
-    with pytest.raises(Refused, match=r"NotAQueue: pipeline halves: .*/none/in holds no queue"):
-        equipped.run(program, url=server.url, folder=str(tmp_path / "none"))

@@ -119,10 +119,11 @@ class Surroundings(Protocol):
 class LocalFile:
     """A file of the operating system."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_locked_by")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._locked_by = 0  # the process that holds the lock by this handle
 
     def pread(self, length: int, offset: int) -> bytes:
         data = os.pread(self._fd, length, offset)
@@ -194,6 +195,7 @@ class LocalFile:
             # Only somebody who wants to know whether it is locked holds it, and not for long.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             time.sleep(0)
+        self._locked_by = os.getpid()
         return True
 
     def is_locked(self) -> bool:
@@ -211,6 +213,10 @@ class LocalFile:
         return True
 
     def close(self) -> None:
+        if self._locked_by == os.getpid():
+            # A child that was forked a moment ago shares the lock, and may not have let go of it
+            # yet. The child itself must not do this: it would be the parent's lock.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)
 
 
