@@ -31,6 +31,9 @@ archiving      ... made by a process of its own
 cache          files that are made once and kept
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tidemill.errors import MissingExtra
 
 try:
@@ -41,12 +44,15 @@ except ImportError as cause:
         "needs less: pip install 'tidemill[connect]'"
     ) from cause
 
-from tidemill.spark.merging import merge
-from tidemill.spark.pipelines import Pipeline, Sink, Source, pipeline, reject
-from tidemill.spark.reading import read
+# Not for later like the rest: a module has the same name.
 from tidemill.spark.session import session
-from tidemill.spark.shipping import ship
-from tidemill.spark.writing import write
+
+if TYPE_CHECKING:
+    from tidemill.spark.merging import merge
+    from tidemill.spark.pipelines import Pipeline, Sink, Source, pipeline, reject
+    from tidemill.spark.reading import read
+    from tidemill.spark.shipping import ship
+    from tidemill.spark.writing import write
 
 __all__ = [
     "Pipeline",
@@ -60,3 +66,25 @@ __all__ = [
     "ship",
     "write",
 ]
+
+# Each task of Spark imports this package, and needs little of it.
+_HOMES = {
+    "merge": "merging",
+    "read": "reading",
+    "ship": "shipping",
+    "write": "writing",
+}
+
+if not TYPE_CHECKING:  # which would take every name for known
+
+    def __getattr__(name: str) -> Any:
+        """Import what is used for the first time."""
+        if name not in __all__:
+            raise AttributeError(f"module 'tidemill.spark' has no attribute {name!r}")
+        home = import_module(f"tidemill.spark.{_HOMES.get(name, 'pipelines')}")
+        globals()[name] = found = getattr(home, name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
