@@ -20,7 +20,7 @@ from typing import NamedTuple
 import tidemill as tm
 from tidemill.gateway.demo.telemetry import DEVICES, SCHEMA, Numbers, Telemetry
 
-ACK = struct.Struct("<iiid")
+_ACK = struct.Struct("<iiid")
 
 
 class Ack(NamedTuple):
@@ -63,32 +63,37 @@ def read_acks(pipe: int) -> Iterator[Ack]:
     rest = b""
     while data := os.read(pipe, 1 << 16):
         rest += data
-        whole = len(rest) - len(rest) % ACK.size
-        for fields in ACK.iter_unpack(rest[:whole]):
+        whole = len(rest) - len(rest) % _ACK.size
+        for fields in _ACK.iter_unpack(rest[:whole]):
             yield Ack(*fields)
         rest = rest[whole:]
 
 
-def main(path: str, items: int, die_at: int, pipe: int) -> None:
-    """Push into a new queue until so many events are acknowledged, then die."""
-    telemetry = Telemetry(items)
-    batches = {device: list(enumerate(telemetry.batches(device))) for device in range(DEVICES)}
+def until_death(pipe: int, die_at: int) -> Callable[[Ack], None]:
+    """Tells the parent what is acknowledged, and kills this process once that is so many events."""
     lock = threading.Lock()
     acknowledged = 0
 
     def acknowledge(ack: Ack) -> None:
         nonlocal acknowledged
         # Small writes to a pipe are whole. The parent has this one whatever happens next.
-        os.write(pipe, ACK.pack(*ack))
+        os.write(pipe, _ACK.pack(*ack))
         with lock:
             acknowledged += ack.rows
             if acknowledged >= die_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    return acknowledge
+
+
+def main(path: str, items: int, die_at: int, pipe: int) -> None:
+    """Push into a new queue until so many events are acknowledged, then die."""
+    telemetry = Telemetry(items)
+    batches = {device: list(enumerate(telemetry.batches(device))) for device in range(DEVICES)}
     with tm.PriorityQueue(path, schema=SCHEMA) as target:
         target.fork("audit")
-        os.write(pipe, ACK.pack(-1, -1, 0, time.monotonic()))  # of nothing: this is the start
-        push_batches(target, telemetry, batches, acknowledge)
+        os.write(pipe, _ACK.pack(-1, -1, 0, time.monotonic()))  # of nothing: this is the start
+        push_batches(target, telemetry, batches, until_death(pipe, die_at))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import tidemill as tm
-from tidemill.gateway.demo.devices import ACK, Ack, read_acks
+from tidemill.gateway.demo.devices import Ack, read_acks, until_death
 from tidemill.gateway.demo.telemetry import DEVICES
 from tidemill.gateway.main_job.processes import child
 from tidemill.gateway.main_job.readings import SCHEMA, Numbers, Readings
@@ -102,19 +102,7 @@ def main(folder: str, items: int, die_at: int, pipe: int) -> None:
     """Push until so many readings are acknowledged, then die."""
     readings = Readings(items)
     batches = {device: list(enumerate(readings.batches(device))) for device in range(DEVICES)}
-    lock = threading.Lock()
-    acknowledged = 0
-
-    def acknowledge(ack: Ack) -> None:
-        nonlocal acknowledged
-        # Small writes to a pipe are whole. The parent has this one whatever happens next.
-        os.write(pipe, ACK.pack(*ack))
-        with lock:
-            acknowledged += ack.rows
-            if acknowledged >= die_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    push_all(Path(folder), readings, batches, acknowledge)
+    push_all(Path(folder), readings, batches, until_death(pipe, die_at))
 
 
 if __name__ == "__main__":
