@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 import tidemill as tm
+from tidemill.gateway import main_job
 from tidemill.gateway.main_job.proof import prove
 from tidemill.gateway.main_job.readings import Readings
 from tidemill.gateway.main_job.story import Story
+from tidemill.progress import NO_PROGRESS
 
 ITEMS = 160_000
 
@@ -115,3 +117,16 @@ def test_readings_follow_from_their_numbers() -> None:
     assert np.isnan(values[readings.is_without_value(everything)]).all()
     assert (values[readings.is_out_of_range(everything)] > 1_000).all()
     assert good.sum() + table.column("value").null_count + (values > 1_000).sum() == 50_000
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(tm.InvalidInput, match="is a folder; name a file for the report"):
+        main_job.run(
+            items=10,
+            folder=tmp_path / "job",
+            report=tmp_path,
+            is_json=True,
+            progress=lambda _: NO_PROGRESS,
+            say=print,
+        )
+    assert not (tmp_path / "job").exists()

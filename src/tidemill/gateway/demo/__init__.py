@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from tidemill.gateway.demo.job import Demo, Showing, check_picture, place
+from tidemill.gateway.demo.job import Demo, Showing, check_result, place
 from tidemill.gateway.demo.words import what_next
 
 
@@ -38,7 +38,7 @@ def run(
     say: Callable[[str], None] = print,
 ) -> None:
     """Run the demonstration, print what it does, and write its picture."""
-    check_picture(picture)
+    check_result(picture)
     tell: Callable[[str], None] = (lambda _: None) if is_json else say
     tell(f"{items:,} telemetry events go through a queue in a folder, out of order, on two ends")
     with place(folder) as path:

@@ -209,13 +209,13 @@ class Demo:
         self._tell(f"{phase.title}: {figures}")
 
 
-def check_picture(picture: Path) -> None:
-    """Refuse a picture that could not be drawn before the work for it is done, not after it."""
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    if picture.is_dir():
-        raise tm.InvalidInput(f"{picture} is a folder; name a file for the picture")
-    if not os.access(picture if picture.exists() else picture.parent, os.W_OK):
-        raise tm.NoAccess(f"{picture} may not be written; name another file for the picture")
+def check_result(file: Path, what: str = "picture") -> None:
+    """Refuse a file that could not be written before the work for it is done, not after it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if file.is_dir():
+        raise tm.InvalidInput(f"{file} is a folder; name a file for the {what}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise tm.NoAccess(f"{file} may not be written; name another file for the {what}")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tidemill.gateway.demo.job import check_picture, place
+from tidemill.gateway.demo.job import check_result, place
 from tidemill.gateway.main_job.report import page
 from tidemill.gateway.main_job.stages import Stages
 from tidemill.progress import Progress
@@ -37,7 +37,7 @@ def run(
     say: Callable[[str], None],
 ) -> None:
     """Run the main job, tell what it does, and write its report."""
-    check_picture(report)
+    check_result(report, "report")
     tell: Callable[[str], None] = (lambda _: None) if is_json else say
     with place(folder) as path:
         story = Stages(items, path, tell=tell, progress=progress).run()
