@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Protocol
 
+from tidemill.errors import InvalidInput
+
 
 class Clock(Protocol):
     """Where a queue gets the time from, and how it waits."""
@@ -31,3 +33,10 @@ class SystemClock:
 
     def wait(self, condition: threading.Condition, timeout_s: float | None) -> bool:
         return condition.wait(timeout_s)
+
+
+def wait_seconds(wait_s: float) -> float:
+    """A wait as a caller gave it, checked, and no longer than threads can wait."""
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
+        raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {wait_s!r}")
+    return float(min(wait_s, threading.TIMEOUT_MAX))

@@ -4,6 +4,8 @@ A name that passes can be a file name, a table name and a part of a URL without 
 system: letters, digits, ``-``, ``_``, ``.``; it starts with a letter or digit and does not end in a
 dot. Names are compared exactly but must be unique ignoring case, because some file systems cannot
 tell ``Audit`` from ``audit``.
+
+Counters have names of their own kind, which are no files: longer, with ``:``, ``/`` and ``@``.
 """
 
 from __future__ import annotations
@@ -12,9 +14,12 @@ import re
 from collections.abc import Iterable
 
 from tidemill.errors import InvalidName
-from tidemill.limits import NAME_LENGTH_MAX
+from tidemill.limits import COUNTER_NAME_LENGTH_MAX, NAME_LENGTH_MAX
 
 _GRAMMAR = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?", re.ASCII)
+
+COUNTER_NAME_PATTERN = rf"[A-Za-z0-9_.:/@-]{{1,{COUNTER_NAME_LENGTH_MAX}}}"
+_COUNTER_GRAMMAR = re.compile(COUNTER_NAME_PATTERN, re.ASCII)
 
 
 def check_name(name: object, *, what: str) -> str:
@@ -36,6 +41,22 @@ def check_name(name: object, *, what: str) -> str:
         raise InvalidName(
             f"{what} name {name!r} is not allowed: use letters, digits, '-', '_' and '.', "
             "start with a letter or digit, do not end with a dot"
+        )
+    return name
+
+
+def check_counter_name(name: object) -> str:
+    """Return `name` if a counter may have it, else raise `InvalidName`.
+
+    >>> check_counter_name("requests:/login@eu-west")
+    'requests:/login@eu-west'
+    """
+    if not isinstance(name, str):
+        raise InvalidName(f"a counter's name must be a string, not {type(name).__name__}")
+    if _COUNTER_GRAMMAR.fullmatch(name) is None:
+        raise InvalidName(
+            f"a counter's name has 1 to {COUNTER_NAME_LENGTH_MAX} letters, digits, "
+            f"'-', '_', '.', ':', '/' and '@'; {name[:80]!r} is none"
         )
     return name
 
