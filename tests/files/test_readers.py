@@ -19,9 +19,9 @@ import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
 from tests.files.counting_fs import CountingFileSystem
 from tidemill.files import follower as followers
-from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.filesystem import File, LocalFileSystem
 from tidemill.files.head import read_head
-from tidemill.files.pin import sweep_readers
+from tidemill.files.pin import Pin, sweep_readers
 from tidemill.files.segment import Segment
 from tidemill.files.tail import read_tail
 
@@ -605,3 +605,32 @@ def test_a_missing_segment_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(tm.Corrupt, match="missing"):
         reader_at(tmp_path)
     assert list((tmp_path / "readers").iterdir()) == []
+
+
+def test_a_reader_that_is_being_born_is_not_swept(tmp_path: Path) -> None:
+    """Whoever sweeps found no lock; by the time it looks into the folder the reader lives there."""
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([b"one"])
+        born: list[Pin] = []
+
+        class Slow(LocalFileSystem):
+            """Is overtaken between a look for the lock and what follows from it."""
+
+            def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+                try:
+                    return super().open(path, write=write, create=create)
+                except FileNotFoundError:
+                    if not born and path.name == "lock":
+                        path.parent.rmdir()
+                        born.append(Pin.make(LocalFileSystem(), tmp_path, tmp_path / "journal"))
+                        for name in os.listdir(tmp_path / "journal"):
+                            born[0].link(name)
+                    raise
+
+        (tmp_path / "readers").mkdir(exist_ok=True)
+        (tmp_path / "readers" / f"{os.getpid()}-1").mkdir()
+        linked = set(os.listdir(tmp_path / "journal"))
+        assert sweep_readers(Slow(), tmp_path) == []
+        assert {*os.listdir(born[0].folder)} == {*linked, "lock"}
+        born[0].remove()
+        assert os.listdir(tmp_path / "readers") == []

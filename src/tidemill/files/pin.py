@@ -128,8 +128,10 @@ class Pin:
         self._fs.unlink(self.folder / LOCK_NAME)
         try:
             self._fs.remove_folder(self.folder)
-        except FileNotFoundError:
-            pass  # Whoever sweeps took it for the rest of a dead one, and was faster.
+        except OSError as error:
+            # Whoever sweeps took it for the rest of a dead one, and was faster, or is at it.
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
         self._lock.release()
 
 
@@ -183,7 +185,8 @@ def _sweep(fs: FileSystem, folder: Path) -> bool:
     try:
         lock = FileLock.try_acquire(fs, folder / LOCK_NAME)
     except FileNotFoundError:
-        return _sweep_unlocked(fs, folder)
+        # It is being made, or the rest of one that a crash left: whoever makes the lock has it.
+        lock = _lock(fs, folder)
     if lock is None:
         return False
     try:
@@ -200,23 +203,6 @@ def _sweep(fs: FileSystem, folder: Path) -> bool:
     return True
 
 
-def _sweep_unlocked(fs: FileSystem, folder: Path) -> bool:
-    """A folder without a lock is one that is being made, or the rest of one that a crash left."""
-    try:
-        for name in fs.list_folder(folder):
-            if name == LOCK_NAME:
-                return False
-            fs.unlink(folder / name)
-        fs.remove_folder(folder)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        if error.errno == errno.ENOTEMPTY:
-            return False
-        raise
-    return True
-
-
 def _make_folder(fs: FileSystem, folder: Path) -> bool:
     try:
         fs.make_folder(folder)
@@ -226,10 +212,12 @@ def _make_folder(fs: FileSystem, folder: Path) -> bool:
 
 
 def _lock(fs: FileSystem, folder: Path) -> FileLock | None:
-    """The lock of a new folder; None if somebody took it for a dead one and swept it away."""
+    """The lock of a folder that has none; None if somebody else was faster to make one, or swept
+    the folder away.
+    """
     try:
         file = fs.open(folder / LOCK_NAME, create=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError):
         return None
     if file.lock() and not file.size():
         return FileLock(file)

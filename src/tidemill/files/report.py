@@ -7,7 +7,7 @@ damage    stored bytes are lost, or cannot be trusted
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -73,7 +73,46 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Verdict:
+    """What every report has: findings, and what they come to.
+
+    >>> verdict = Verdict(findings=(Finding(Severity.NOTE, "old", Path("a"), None, "it is old"),))
+    >>> verdict.is_healthy, verdict.worst.value
+    (True, 'note')
+    """
+
+    findings: tuple[Finding, ...]
+    findings_left_out: int = 0  # past a bound, they are only counted
+
+    @property
+    def worst(self) -> Severity | None:
+        """How bad the worst finding is; None if there is none."""
+        order = list(Severity)
+        return max((one.severity for one in self.findings), key=order.index, default=None)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.worst in (None, Severity.NOTE)
+
+    def _closing_words(self, precaution: str) -> str:
+        """The last line for people; `precaution` is what to do before anything else."""
+        if self.worst is Severity.DAMAGE:
+            return f"Something is damaged; {precaution} before you change anything."
+        return "All is well." if self.is_healthy else "Nothing is lost, but see the warnings."
+
+    def _judged(self) -> dict[str, Any]:
+        """The part of it that is the same for all, as plain data."""
+        return {
+            "healthy": self.is_healthy,
+            "worst": None if self.worst is None else self.worst.value,
+            "findings": [one.to_json() for one in self.findings],
+            "findings_left_out": self.findings_left_out,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Verdict):
     """What a verification or a repair found; `str(report)` is for people, `to_json()` for programs.
 
     >>> import tempfile, tidemill as tm
@@ -86,8 +125,6 @@ class Report:
     """
 
     path: Path
-    findings: tuple[Finding, ...]
-    findings_left_out: int = 0  # past a bound, they are only counted
     format: int | None = None  # of the folder; None if its settings cannot be read
     is_in_use: bool = False  # a process has it open
     owner_pid: int | None = None  # the process that has it open, or had it last
@@ -99,24 +136,11 @@ class Report:
     forks: dict[str, int] = field(default_factory=dict)  # name → items left; "" is the queue itself
     done: tuple[str, ...] = ()  # what a repair changed
 
-    @property
-    def worst(self) -> Severity | None:
-        """How bad the worst finding is; None if there is none."""
-        return worst_of(self.findings)
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether there is nothing to do."""
-        return self.worst in (None, Severity.NOTE)
-
     def to_json(self) -> dict[str, Any]:
         """The report as plain data for JSON."""
         return {
             "path": str(self.path),
-            "healthy": self.is_healthy,
-            "worst": None if self.worst is None else self.worst.value,
-            "findings": [one.to_json() for one in self.findings],
-            "findings_left_out": self.findings_left_out,
+            **self._judged(),
             "format": self.format,
             "in_use": self.is_in_use,
             "owner_pid": self.owner_pid,
@@ -145,22 +169,8 @@ class Report:
         if self.findings_left_out:
             lines.append(f"... and {self.findings_left_out:,} further findings")
         lines += [f"done: {what}" for what in self.done]
-        lines.append(_VERDICTS[self.worst])
+        lines.append(self._closing_words("copy the folder"))
         return "\n".join(lines)
-
-
-_VERDICTS = {
-    None: "All is well.",
-    Severity.NOTE: "All is well.",
-    Severity.WARNING: "Nothing is lost, but see the warnings.",
-    Severity.DAMAGE: "Something is damaged; copy the folder before you change anything.",
-}
-
-
-def worst_of(findings: Iterable[Finding]) -> Severity | None:
-    """How bad the worst of them is; None if there is none."""
-    order = list(Severity)
-    return max((one.severity for one in findings), key=order.index, default=None)
 
 
 class Findings:
@@ -200,10 +210,10 @@ class Findings:
         )
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
     """A number with its noun.
 
-    >>> counted(1, "item"), counted(2000, "item")
-    ('1 item', '2,000 items')
+    >>> counted(1, "item"), counted(2000, "item"), counted(0, "entry", "entries")
+    ('1 item', '2,000 items', '0 entries')
     """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.files.report import Finding, Severity, counted, worst_of
+from tidemill.files.report import Verdict, counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveReport:
+class ArchiveReport(Verdict):
     """What was found; `str(report)` is for people, `to_json()` for programs.
 
     >>> import tempfile, tidemill as tm
@@ -22,8 +22,6 @@ class ArchiveReport:
     """
 
     place: str
-    findings: tuple[Finding, ...]
-    findings_left_out: int = 0  # past a bound, they are only counted
     is_deep: bool = False  # whether every byte was read
     log: str | None = None  # by what it knows its log; None if the manifest cannot be read
     epoch: int = 0  # of the archiver that may add to it
@@ -37,24 +35,11 @@ class ArchiveReport:
     orphans: int = 0  # objects that nothing names
     done: tuple[str, ...] = ()  # what a repair changed
 
-    @property
-    def worst(self) -> Severity | None:
-        """How bad the worst finding is; None if there is none."""
-        return worst_of(self.findings)
-
-    @property
-    def is_healthy(self) -> bool:
-        """Whether there is nothing to do."""
-        return self.worst in (None, Severity.NOTE)
-
     def to_json(self) -> dict[str, Any]:
         """The report as plain data for JSON."""
         return {
             "place": self.place,
-            "healthy": self.is_healthy,
-            "worst": None if self.worst is None else self.worst.value,
-            "findings": [one.to_json() for one in self.findings],
-            "findings_left_out": self.findings_left_out,
+            **self._judged(),
             "deep": self.is_deep,
             "log": self.log,
             "epoch": self.epoch,
@@ -80,10 +65,5 @@ class ArchiveReport:
         if self.findings_left_out:
             lines.append(f"... and {self.findings_left_out:,} further findings")
         lines += [f"done: {what}" for what in self.done]
-        if self.worst is Severity.DAMAGE:
-            lines.append("Something is damaged; copy the archive before you change anything.")
-        elif self.worst is Severity.WARNING:
-            lines.append("Nothing is lost, but see the warnings.")
-        else:
-            lines.append("All is well.")
+        lines.append(self._closing_words("copy the archive"))
         return "\n".join(lines)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.errors import Corrupt, MissingRows, Trimmed
-from tidemill.files.report import Finding, Findings, Severity, counted, worst_of
+from tidemill.files.report import Findings, Verdict, counted
 from tidemill.limits import STAGED_S_MAX
 from tidemill.log.contract import Ends
 from tidemill.log.sql.store import ServerLog
@@ -17,11 +17,14 @@ _ROWS_PER_LOOK = 100_000
 _BYTES_PER_LOOK = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class LogReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport(Verdict):
     """What was found; `str(report)` is for people, `to_json()` for programs.
 
-    >>> report = LogReport("mysql://app@db/shop/orders", "10.11", Ends(1, 8), 7, 1, 120, ())
+    >>> place, ends = "mysql://app@db/shop/orders", Ends(1, 8)
+    >>> report = LogReport(
+    ...     place=place, server="10.11", ends=ends, rows=7, frames=1, bytes=120, findings=()
+    ... )
     >>> print(report)
     mysql://app@db/shop/orders: rows 1 to 7 on a server 10.11: 7 rows in 1 frame, 120 bytes
     All is well.
@@ -33,26 +36,18 @@ class LogReport:
     rows: int
     frames: int
     bytes: int
-    findings: tuple[Finding, ...]
-
-    @property
-    def worst(self) -> Severity | None:
-        """How bad the worst finding is; None if there is none."""
-        return worst_of(self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain data for JSON."""
         return {
             "place": self.place,
             "server": self.server,
-            "healthy": self.worst in (None, Severity.NOTE),
-            "worst": None if self.worst is None else self.worst.value,
+            **self._judged(),
             "first": self.ends.first,
             "next": self.ends.next,
             "rows": self.rows,
             "frames": self.frames,
             "bytes": self.bytes,
-            "findings": [one.to_json() for one in self.findings],
         }
 
     def __str__(self) -> str:
@@ -62,12 +57,7 @@ class LogReport:
             f"{self.server}: {found}, {self.bytes:,} bytes",
             *map(str, self.findings),
         ]
-        if self.worst is Severity.DAMAGE:
-            lines.append("Something is damaged; back the tables up before you change anything.")
-        elif self.worst is Severity.WARNING:
-            lines.append("Nothing is lost, but see the warnings.")
-        else:
-            lines.append("All is well.")
+        lines.append(self._closing_words("back the tables up"))
         return "\n".join(lines)
 
 
@@ -87,7 +77,16 @@ def verify(url: str) -> LogReport:
         _look_at_consumers(log, ends, findings)
         rows, frames, size = _look_at_rows(log, ends, findings)
         _look_at_staging(log, findings)
-        return LogReport(log.place, settings.version, ends, rows, frames, size, tuple(findings.all))
+        return LogReport(
+            place=log.place,
+            server=settings.version,
+            ends=ends,
+            rows=rows,
+            frames=frames,
+            bytes=size,
+            findings=tuple(findings.all),
+            findings_left_out=findings.left_out,
+        )
 
 
 def _look_at_consumers(log: ServerLog, ends: Ends, findings: Findings) -> None:
