@@ -194,6 +194,7 @@ def test_stored_versions_that_do_not_follow_one_another_are_corrupt() -> None:
             SchemaVersions.from_json(data)
 
 
+@pytest.mark.slow
 def test_there_are_only_so_many_versions() -> None:
     fields = [pa.field(f"c{n}", pa.int8()) for n in range(SCHEMA_VERSIONS_MAX + 1)]
     with pytest.raises(SchemaMismatch, match="1000 schema versions"):

@@ -142,6 +142,7 @@ class MergeAgainstSorted(RuleBasedStateMachine):
             assert not self.model
 
 
+@pytest.mark.slow
 def test_pushes_choices_and_takes_in_any_order_agree_with_sorted() -> None:
     run_state_machine_as_test(MergeAgainstSorted)
 

@@ -250,6 +250,7 @@ def test_a_scan_raises_in_the_child_of_a_fork(tmp_path: Path) -> None:
         assert scan.read_all().num_rows == 1
 
 
+@pytest.mark.slow
 def test_scans_beside_pushes_pops_and_upkeep_are_each_one_moment(tmp_path: Path) -> None:
     """Every push adds two items that sum to zero, and every pop takes such a pair."""
     failures: list[str] = []

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemill.batch.types import fits, normal_type
 from tidemill.batch.wrappings import unwrapped
@@ -76,7 +75,7 @@ def first_null(array: pa.Array) -> int:
     >>> first_null(pa.array([1, None]))
     1
     """
-    index: int = pc.index(pc.is_null(array), True).as_py()
+    index: int = array.is_null().index(True).as_py()
     return index
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemill.errors import TooLarge
 from tidemill.limits import BATCH_BYTES_MAX, BATCH_ROWS_MAX, ITEM_BYTES_MAX, MIB
@@ -58,7 +57,9 @@ def row_bytes(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     kind = array.type
     sizes: np.ndarray[Any, np.dtype[np.int64]]
     if _types.is_binary(kind) or _types.is_string(kind):
-        lengths = pc.fill_null(pc.binary_length(array), 0)
+        import pyarrow.compute as pc  # noqa: PLC0415 (slow to import, and hardly needed)
+
+        lengths = pc.binary_length(array).fill_null(0)
         sizes = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
     elif _types.is_struct(kind):
         sizes = np.zeros(len(array), np.int64)

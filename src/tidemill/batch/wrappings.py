@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemill.batch.types import is_any_list, normal_type
 from tidemill.errors import TooLarge
@@ -29,6 +28,8 @@ def unwrapped(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         return unwrapped(array.storage)
     if isinstance(array, pa.RunEndEncodedArray):
+        import pyarrow.compute as pc  # noqa: PLC0415 (slow to import, and hardly needed)
+
         return unwrapped(pc.run_end_decode(array))
     if isinstance(array, pa.DictionaryArray):
         values = unwrapped(array.dictionary)
@@ -56,7 +57,9 @@ def _is_wrapped(kind: pa.DataType) -> bool:
 
 def _plain_list(array: pa.Array) -> pa.Array:
     """A list of any kind as a plain one, holding only the values that are really in it."""
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+    import pyarrow.compute as pc  # noqa: PLC0415 (slow to import, and hardly needed)
+
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy()
     offsets = np.zeros(len(array) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > _OFFSET_MAX:

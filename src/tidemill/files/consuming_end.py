@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from tidemill.batch import Batch
+from tidemill.clock import wait_seconds
 from tidemill.errors import ForkRemoved, InvalidInput, InvalidKey, ReadInProgress
 from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor, Selection
@@ -396,10 +396,3 @@ def _limit(key_max: KeyMax) -> int:
     if key_max is None:
         return INT64_MAX
     return _key(key_max() if callable(key_max) else key_max)
-
-
-def wait_seconds(wait_s: float) -> float:
-    """A wait as a caller gave it, checked, and no longer than threads can wait."""
-    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
-        raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {wait_s!r}")
-    return float(min(wait_s, threading.TIMEOUT_MAX))

@@ -134,7 +134,7 @@ class KeptSnapshot:
                     on_damage(self._known_to_its_owner(damage))
                     continue
                 touching = cuts.touching(entry.place, entry.keys, entry.seqs)
-                batch = _wanted(run, start, stop, touching, self.bounds)
+                batch = _wanted(run, entry, start, stop, touching, self.bounds)
                 if batch.num_rows:
                     yield batch
         finally:
@@ -224,7 +224,9 @@ class Plan:
         return low <= header.time_us <= high
 
 
-def _wanted(run: Run, start: int, stop: int, cuts: list[Cut], bounds: Bounds) -> pa.RecordBatch:
+def _wanted(
+    run: Run, entry: Entry, start: int, stop: int, cuts: list[Cut], bounds: Bounds
+) -> pa.RecordBatch:
     """The rows [start, stop) of a frame, less what was consumed and what is out of bounds."""
     # Keys are sorted, so that their bounds are two positions; seqs of a frame as pushed are, too.
     low, high = bounds.keys
@@ -232,16 +234,19 @@ def _wanted(run: Run, start: int, stop: int, cuts: list[Cut], bounds: Bounds) ->
     stop = min(stop, int(run.keys.searchsorted(high, "right")))
     if start >= stop:
         return run.batch(0, 0).to_arrow()
+    batch: Batch = run.batch(start, stop)
+    has_others = entry.seq_min < bounds.seqs[0] or entry.seq_max > bounds.seqs[1]
+    if not cuts and not has_others and bounds.times_us == Bounds().times_us:
+        return batch.to_arrow()
     keys, seqs = run.keys[start:stop], run.seqs[start:stop]
     wanted = np.ones(stop - start, np.bool_)
     for cut in cuts:
         wanted &= ~cut.mask(keys, seqs)
-    if bounds.seqs != Bounds().seqs:
+    if has_others:
         wanted &= (seqs >= bounds.seqs[0]) & (seqs <= bounds.seqs[1])
     if bounds.times_us != Bounds().times_us:
         times = run.times_of(start, stop)
         wanted &= (times >= bounds.times_us[0]) & (times <= bounds.times_us[1])
-    batch: Batch = run.batch(start, stop)
     if wanted.all():
         return batch.to_arrow()
     return batch.to_arrow().filter(pa.array(wanted))

@@ -20,6 +20,7 @@ from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import Folder, FolderOptions
 from tidemill.files.folder_staging import FileAttempt, FolderStaging, owned
 from tidemill.files.log_operation import AppendRows
+from tidemill.files.log_state import Mark
 from tidemill.files.preparation import Preparation
 from tidemill.files.settings import QUEUE
 from tidemill.files.staging import StagingFolder
@@ -63,6 +64,10 @@ class QueueStaging(FolderStaging):
             outcome = self._commit(folder, transaction, parts)
         self._folder.sweep()
         return outcome
+
+    def committed(self, transaction_id: str) -> Mark | None:
+        with owned(self._own, self._wait_s) as folder:
+            return folder.state.log.marks.get(transaction_id)
 
     def _own(self) -> Folder:
         # Looked at first, because opening would make what is not there.

@@ -36,6 +36,7 @@ class Transaction(NamedTuple):
 
     id: str
     number: int
+    after: int | None = None  # the number it has to follow, -1: none; None: any that is lower
 
     def checked(self) -> Transaction:
         """The same, if it can be one.
@@ -133,6 +134,12 @@ class Staging(ABC):
         """
 
     @abstractmethod
+    def committed(self, transaction_id: str) -> Mark | None:
+        """What was committed last under an id; None if nothing was. A commit that is under way is
+        waited for, or loses its right.
+        """
+
+    @abstractmethod
     def sweep(self) -> None:
         """Take away all that is staged under this name, and what others left long ago."""
 
@@ -152,8 +159,19 @@ def outcome_of(
     >>> outcome_of(mark, Transaction("daily-load", 0))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     tidemill.errors.TransactionRewound: number 0 of transaction 'daily-load' comes after 7 ...
+    >>> outcome_of(mark, Transaction("daily-load", 9, after=6))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    tidemill.errors.TransactionRewound: number 9 of transaction 'daily-load' was to follow 6, ...
     """
-    if mark is None or transaction.number > mark.number:
+    last = -1 if mark is None else mark.number
+    if mark is None or transaction.number > last:
+        if transaction.after not in (None, last):
+            raise TransactionRewound(
+                f"number {transaction.number} of transaction {transaction.id!r} was to follow "
+                f"{transaction.after}, and {last} was committed last: another process has gone on "
+                "with it; nothing was written",
+                last=last,
+            )
         return None
     if transaction.number < mark.number:
         raise TransactionRewound(

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tests.services.certificate import certificate
 from tests.services.mariadb import MariaDB
 from tests.services.server import skip_or_fail
 
 # A server of its own, which is not the one that the tests share.
 pytestmark = pytest.mark.slow
-
-
-def _certificate(folder: Path, name: str) -> Path:
-    """A certificate for localhost that vouches for itself, with its key beside it."""
-    made = folder / f"{name}.pem"
-    run = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -addext".split()
-    run += ["subjectAltName=DNS:localhost", "-out", str(made), "-keyout", str(folder / "key.pem")]
-    subprocess.run(run, check=True, capture_output=True)
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[MariaDB]:
     if (reason := MariaDB.missing()) is not None:
         skip_or_fail(reason)
-    own = _certificate(folder, "server")
-    (folder / "key.pem").rename(folder / "server-key.pem")
-    options = (f"--ssl-cert={own}", f"--ssl-key={folder / 'server-key.pem'}")
+    own = certificate(folder, "server")
+    options = (f"--ssl-cert={own.path}", f"--ssl-key={own.key_path}")
     (folder / "data").mkdir()
     with MariaDB(folder / "data", *options) as running:
         running.execute("CREATE DATABASE shop")
@@ -57,7 +47,7 @@ def test_a_server_that_does_not_is_refused_at_once(
     vouching = "server" if host == "127.0.0.1" else "other"
     authority = folder / f"{vouching}.pem"
     if not authority.exists():
-        _certificate(folder, vouching)
+        certificate(folder, vouching)
     with pytest.raises(tm.NoAccess, match="does not prove with TLS"):
         tm.Log(f"mysql://root@{host}:{server.port}/shop/orders?ssl_ca={authority}")
 
@@ -65,6 +55,6 @@ def test_a_server_that_does_not_is_refused_at_once(
 def test_a_server_without_tls_is_refused_if_it_must_prove_who_it_is(
     mariadb: MariaDB, database: str, folder: Path
 ) -> None:
-    authority = _certificate(folder, "any")
+    authority = certificate(folder, "any").path
     with pytest.raises(tm.NoAccess, match="does not prove with TLS"):
         tm.Log(f"{mariadb.url(database, 'log')}?ssl_ca={authority}")

@@ -53,6 +53,7 @@ def test_a_send_is_there_once_wherever_the_connection_fails(
     sent.check(read_all(store))
 
 
+@pytest.mark.slow
 def test_sends_side_by_side_are_there_once_each(faults: PacketFaults) -> None:
     """Three lanes: rows written before those with lower numbers, then shown by somebody else."""
     store = faults.open(3)
@@ -83,6 +84,7 @@ def test_sends_side_by_side_are_there_once_each(faults: PacketFaults) -> None:
     sent.check(read_all(store))
 
 
+@pytest.mark.slow
 def test_a_takeover_happens_once_and_fences_the_older(faults: PacketFaults) -> None:
     store = faults.open(2)
     sent = Sent()

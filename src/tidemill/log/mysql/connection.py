@@ -173,6 +173,10 @@ class MySQLConnection(Connection):
     def is_open(self) -> bool:
         return bool(self._driver.open)
 
+    def fileno(self) -> int:
+        """What tells, between two statements, that the server has ended the connection."""
+        return int(self._driver._sock.fileno())  # type: ignore[attr-defined]
+
     def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
         with self._statement(), self._driver.cursor() as cursor:
             cursor.execute(statement, arguments)

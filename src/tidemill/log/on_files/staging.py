@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ from tidemill.files.transaction import (
     outcome_of,
 )
 from tidemill.limits import FRAME_BODY_BYTES_MAX
-from tidemill.log.contract import LogFrame, LogWriter
+from tidemill.log.contract import LogFrame, LogWriter, Mark
 from tidemill.log.frames import encode_rows
 from tidemill.log.on_files.store import FileLog
 
@@ -35,13 +36,22 @@ class FileLogStaging(FolderStaging):
 
     def commit(self, transaction: Transaction | None, parts: Sequence[StagedPart]) -> Outcome:
         parts = in_order(parts)
+        with self._claimed() as writer:
+            outcome = self._commit(writer, transaction, parts)
+        self._folder.sweep()
+        return outcome
+
+    def committed(self, transaction_id: str) -> Mark | None:
+        with self._claimed() as writer:
+            return writer.mark(transaction_id)
+
+    @contextmanager
+    def _claimed(self) -> Iterator[LogWriter]:
         with (
             FileLog(self._path, create=False, file_system=self._fs, clock=self._clock) as log,
             owned(log.claim, self._wait_s) as writer,
         ):
-            outcome = self._commit(writer, transaction, parts)
-        self._folder.sweep()
-        return outcome
+            yield writer
 
     def _commit(
         self, writer: LogWriter, transaction: Transaction | None, parts: Sequence[StagedPart]

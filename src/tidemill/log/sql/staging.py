@@ -15,7 +15,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ from tidemill.files.transaction import (
     outcome_of,
 )
 from tidemill.limits import FRAME_BODY_BYTES_MAX, OWNER_WAIT_S, STAGED_S_MAX
-from tidemill.log.contract import LogFrame
+from tidemill.log.contract import LogFrame, Mark
 from tidemill.log.frames import encode_rows
 from tidemill.log.sql.address import Address
 from tidemill.log.sql.badges import new_badge
@@ -82,6 +82,10 @@ class ServerStaging(Staging):
                     writer.close()
             _sweep(log, self._name)
         return outcome
+
+    def committed(self, transaction_id: str) -> Mark | None:
+        with self._opened() as log, closing(log.claim()) as writer:
+            return writer.mark(transaction_id)
 
     def sweep(self) -> None:
         with self._opened() as log:
