@@ -161,3 +161,5 @@ TestMemoryModel = MemoryModel.TestCase
 TestLanesModel = LanesModel.TestCase
 TestFilesModel = FilesModel.TestCase
 TestFilesModel.settings = settings(max_examples=40, stateful_step_count=30)
+for case in (TestFilesModel, TestLanesModel):
+    pytest.mark.slow(case)

@@ -107,12 +107,12 @@ def plan(rows: DataFrame) -> str:
     return str(rows._jdf.queryExecution().toString())
 
 
-@pytest.mark.parametrize("literals_max", [0, 100])
+@pytest.mark.parametrize("has_row_index", [True, False])
 def test_rows_are_those_of_the_source(
-    spark: SparkSession, tmp_path: Path, literals_max: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, has_row_index: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A schema that grew, nested types, times before there were zones; archived and hot rows."""
-    monkeypatch.setattr(native_scan, "LITERALS_MAX", literals_max)
+    monkeypatch.setattr(native_scan, "_HAS_ROW_INDEX", has_row_index)
     path = fill(tmp_path)
     native = read(spark, path)
     assert same(native, through_source(spark, path)) == [*range(1, 331)]
@@ -231,6 +231,11 @@ def test_an_archive_has_a_name_of_sparks(url: str, base: str | None) -> None:
 
 
 def test_columns_that_differ_by_case_alone_are_left_to_the_source() -> None:
-    for name, is_readable in (("n", True), ("SEQ", False), ("_metadata", False)):
+    for name, is_readable in (
+        ("n", True),
+        ("SEQ", False),
+        ("_metadata", False),
+        ("First_Seq", False),
+    ):
         columns = spark_schema(pa.schema([("seq", pa.int64()), (name, pa.int64())]))
         assert native_scan._is_readable(columns, []) == is_readable

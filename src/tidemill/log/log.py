@@ -234,9 +234,7 @@ class Log(Closing):
         retention = Retention(
             before=before, older_than=older_than, bytes_max=bytes_max, consumed=consumed
         )
-        end = self._store.ends().next
-        if not retention.is_empty:
-            end = min(end, retention.end(self._store, hot=True))
+        end = retention.end_of_hot(self._store)
         archiver, self._archiver = self._archiver, None
         swept = 0
         if archiver is None or sweep or not archiver.is_at(url):

@@ -78,6 +78,11 @@ class Retention:
             found.append(min(state.pointer for state in consumers.values()) + 1)
         return max(found)
 
+    def end_of_hot(self, log: TieredLog) -> int:
+        """The first row that is not to be archived; the end of the log if nothing is said."""
+        end = log.ends().next
+        return end if self.is_empty else min(end, self.end(log, hot=True))
+
 
 def _first_within(log: TieredLog, bytes_max: int, *, hot: bool) -> int:
     """The first of the newest rows that take at most so much, where they are stored together."""

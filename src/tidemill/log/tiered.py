@@ -152,6 +152,12 @@ class TieredLog(LogStore):
                 self._archive = Archive(open_objects(url), published_in(self.hot))
             return self._archive
 
+    def own_archive(self) -> Archive | None:
+        """The archive; also of one that is opened alone, which is the log as well."""
+        from tidemill.log.archived_log import ArchivedLog  # noqa: PLC0415 (as above)
+
+        return self.hot.archive() if isinstance(self.hot, ArchivedLog) else self.archive()
+
     def _find(self, seq: int, loss: MissingRows) -> bool:
         """Whether a row that the store lacks is in the archive."""
         archive = self.archive()
@@ -182,11 +188,10 @@ def verify_archive(
     from tidemill.log.archive.checkup import verify  # noqa: PLC0415 (as above)
     from tidemill.log.archived_log import ArchivedLog  # noqa: PLC0415
 
-    alone = log.hot.archive() if isinstance(log.hot, ArchivedLog) else None
-    archive = alone or log.archive()
+    archive = log.own_archive()
     if archive is None:
         raise NotAnArchive(f"{log.place} has no archive: `log.archive(url)` makes one")
-    hot = log.hot if alone is None else None
+    hot = None if isinstance(log.hot, ArchivedLog) else log.hot
     return verify(archive, log=hot, deep=deep, repair=repair, on_progress=on_progress)
 
 

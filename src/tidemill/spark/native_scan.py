@@ -1,34 +1,44 @@
 """The rows of an archive, read by Spark's own Parquet reader: in the JVM, column by column.
 
-    archive   │ segment │ segment │ segment │ small, small      │
-    hot rows                                │       …           │ rows … │
-    read by     Spark's Parquet reader        the source of ours, in one piece
+    archive   │ segment │ segment │ small, small │ segment │ small, small      │
+    hot rows                                               │       …           │ rows … │
+    read by     Spark's reader      the source     Spark's   the source of ours, in one piece
 
-A row's number is the first of its file plus its place there. For few files the first is a literal
-in a scan of their own. Of many there is one scan, which takes it from the name of the file. Either
-way nothing is joined or shuffled, and a query that does not ask for `seq` does not pay for it.
+A row's number is the first of its file plus its place there. The first is in the name of the
+file's folder, in the form that Spark knows from tables with partitions, and so is a column that
+costs nothing. Nothing is joined or shuffled, and a query that does not ask for `seq` does not pay
+for it.
 
 All of it is planned when the DataFrame is made: which files, and where the rows end. A file never
-changes, and is there until its rows are trimmed. Only small ones may become part of a larger one;
-those at the end, which are about to, are left to the source, which asks where rows are as it goes.
+changes, and is there until its rows are trimmed. Only small ones may become part of a larger one,
+those that lie side by side; so these, and small ones at the end, which others may come to lie
+beside, are left to the source, which asks where rows are as it goes.
 """
 
 from __future__ import annotations
 
 import re
 from functools import reduce
+from itertools import groupby
 from typing import NamedTuple
 
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as everybody calls it)
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tidemill.batch import LogBatch
 from tidemill.errors import Corrupt
 from tidemill.limits import ARCHIVE_SEGMENT_BYTES
-from tidemill.log.archive.manifest import NAME, SEGMENTS, Manifest, Segment
+from tidemill.log.archive.manifest import (
+    FIRST_SEQ,
+    NAME,
+    SEGMENTS,
+    Manifest,
+    Segment,
+    segment_folder,
+)
 from tidemill.log.opening import open_store
 from tidemill.spark.address import Address
 from tidemill.spark.batch_reader import range_of
@@ -36,13 +46,12 @@ from tidemill.spark.options import SourceOptions
 from tidemill.spark.schema import spark_schema
 
 SMALL_BYTES = ARCHIVE_SEGMENT_BYTES // 64  # below which an archiver makes one segment of several
-LITERALS_MAX = 32  # scans of one file each; a plan of more takes long to make
+STRETCHES_MAX = 16  # of files that Spark reads, with small ones in between
 
 # Spark fills a column of this name with the place of the row, as it does for `_metadata`. Of that,
 # a scan fills every field even if the query wants none (seen in 4.3: counting takes twice as long).
 _ROW_INDEX = "_tmp_metadata_row_index"
 _HAS_ROW_INDEX = pyspark.__version__.startswith(("4.0.", "4.1.", "4.2.", "4.3."))
-_NUMBER_DIGITS = 20  # of a row, at the beginning of a segment's name
 _PLAIN_PATH = re.compile(r"[\w./@+= -]+")  # in which Spark sees no pattern
 _S3 = re.compile(r"s3://([^?]+)")
 _S3A_SETTINGS = (
@@ -59,59 +68,68 @@ _EXACT = {
 }
 
 
+class Stretch(NamedTuple):
+    """Rows `start` up to `end`, and the files that Spark reads by itself for them, if it does."""
+
+    start: int
+    end: int
+    segments: list[Segment]
+
+
 class NativeScan(NamedTuple):
-    """Rows `start` up to `next`, which Spark reads by itself; then the source goes on to `end`."""
+    """The rows of a stretch, which Spark reads by itself."""
 
     base: str  # where the archive is, as Spark calls it
-    segments: list[Segment]
     columns: StructType  # as the source gives them
     start: int
-    next: int
     end: int
+    segments: list[Segment]
 
-    def frame(self, spark: SparkSession) -> DataFrame:
-        """The rows, as the source would give them."""
-        inside = [one for one in self.segments if self._is_whole(one)]
-        if len(inside) <= LITERALS_MAX and _HAS_ROW_INDEX:
-            scans = [self._one(spark, segment) for segment in self.segments]
+    def frame(self, spark: SparkSession, *, in_order: bool) -> DataFrame:
+        """The rows, as the source would give them. Spark has the files of one scan in the order of
+        their sizes; so each has one of its own if they are to be in that of their rows.
+        """
+        whole = [one for one in self.segments if self._is_whole(one)]
+        edges = [one for one in self.segments if not self._is_whole(one)]
+        if in_order:
+            scans = [self._scan(spark, [one]) for one in self.segments]
+            scans = [
+                one if self._is_whole(segment) else self._cut(one)
+                for one, segment in zip(scans, self.segments, strict=True)
+            ]
         else:
-            edges = [one for one in self.segments if not self._is_whole(one)]
-            scans = [self._cut(self._all(spark, [one])) for one in edges]
-            if inside:
-                scans.append(self._all(spark, inside))
+            scans = [self._scan(spark, whole)] if whole else []
+            scans += [self._cut(self._scan(spark, edges))] if edges else []
         return reduce(DataFrame.unionAll, scans)
-
-    def _is_whole(self, segment: Segment) -> bool:
-        return self.start <= segment.first and segment.next <= self.end
-
-    def _one(self, spark: SparkSession, segment: Segment) -> DataFrame:
-        index = StructField(_ROW_INDEX, LongType())
-        rows = self._read(spark, [segment], StructType([index, *self._stored]))
-        found = self._numbered(rows, F.lit(segment.first) + F.col(_ROW_INDEX))
-        return found if self._is_whole(segment) else self._cut(found)
-
-    def _all(self, spark: SparkSession, segments: list[Segment]) -> DataFrame:
-        rows = self._read(spark, segments, StructType(self._stored))
-        first = F.substring(F.col("_metadata.file_name"), 1, _NUMBER_DIGITS).cast("long")
-        return self._numbered(rows, first + F.col("_metadata.row_index"))
 
     def _cut(self, rows: DataFrame) -> DataFrame:
         return rows.where(F.col("seq").between(self.start, self.end - 1))
 
-    @property
-    def _stored(self) -> list[StructField]:
-        return [field for field in self.columns if field.name != "seq"]
+    def _is_whole(self, segment: Segment) -> bool:
+        return self.start <= segment.first and segment.next <= self.end
 
-    def _read(self, spark: SparkSession, segments: list[Segment], columns: StructType) -> DataFrame:
-        files = [f"{self.base}/{segment.file}" for segment in segments]
-        return spark.read.options(**_EXACT).schema(columns).parquet(*files)
+    def _scan(self, spark: SparkSession, segments: list[Segment]) -> DataFrame:
+        stored = [field for field in self.columns if field.name != "seq"]
+        place = [StructField(_ROW_INDEX, LongType())] if _HAS_ROW_INDEX else []
+        first = StructField(FIRST_SEQ, LongType())
+        options = {**_EXACT, "basePath": f"{self.base}/{SEGMENTS}"}
+        reader = spark.read.options(**options).schema(StructType([*place, *stored, first]))
+        rows = reader.parquet(*(f"{self.base}/{segment.file}" for segment in segments))
+        index = F.col(_ROW_INDEX if _HAS_ROW_INDEX else "_metadata.row_index")
+        seq = (F.col(FIRST_SEQ) + index).alias("seq")
+        return rows.select(seq, *(F.col(_quoted(field.name)) for field in stored))
 
-    def _numbered(self, rows: DataFrame, seq: Column) -> DataFrame:
-        return rows.select(seq.alias("seq"), *(F.col(_quoted(one.name)) for one in self._stored))
+
+class Plan(NamedTuple):
+    """All the rows that are wanted, stretch by stretch."""
+
+    base: str
+    columns: StructType
+    stretches: list[Stretch]
 
 
-def find_scan(spark: SparkSession, address: Address, options: SourceOptions) -> NativeScan | None:
-    """What Spark can read by itself of a log; None if that is nothing.
+def find_scan(spark: SparkSession, address: Address, options: SourceOptions) -> Plan | None:
+    """What Spark can read by itself of a log, and what is in between; None if that is nothing.
 
     Whatever the source refuses is raised by the source, so that it is said in one way.
     """
@@ -120,7 +138,7 @@ def find_scan(spark: SparkSession, address: Address, options: SourceOptions) -> 
         return None
     how = {"read_only": True} if address.url.startswith("/") else {"create": False}
     with open_store(address.url, schema=None, **how) as log:
-        archive = log.archive()
+        archive = log.own_archive()
         if archive is None:
             return None
         manifest = archive.look()
@@ -129,14 +147,35 @@ def find_scan(spark: SparkSession, address: Address, options: SourceOptions) -> 
         low, high = options.bounds.seqs
         start, end = max(start, low), min(end, high + 1)
         segments = list(archive.between(start, end))
-        while segments and segments[-1].bytes < SMALL_BYTES:
-            segments.pop()
     base = _base(archive.objects.url)
     if base is None or not segments or segments[0].first > start:
         return None
+    stretches = _stretches(segments, start, end)
+    if not any(one.segments for one in stretches):
+        return None
     if not _is_readable(columns, segments) or not _sees(spark, base, manifest):
         return None
-    return NativeScan(base, segments, columns, start, min(segments[-1].next, end), end)
+    return Plan(base, columns, stretches)
+
+
+def _stretches(segments: list[Segment], start: int, end: int) -> list[Stretch]:
+    """Rows divided by who reads them: those of segments that may be gone soon, by the source."""
+    is_small = [one.bytes < SMALL_BYTES for one in segments]
+    # What lies beside the first one is not known, and what will lie beside the last one neither.
+    beside = [True, *is_small, True]
+    is_left = [small and (beside[at] or beside[at + 2]) for at, small in enumerate(is_small)]
+    found: list[Stretch] = []
+    for left, some in groupby(zip(is_left, segments, strict=True), key=lambda one: one[0]):
+        files = [segment for _, segment in some]
+        if sum(bool(one.segments) for one in found) == STRETCHES_MAX:
+            break
+        first = found[-1].end if found else start
+        found.append(Stretch(first, min(files[-1].next, end), [] if left else files))
+    if not found[-1].segments:
+        found[-1] = found[-1]._replace(end=end)
+    elif found[-1].end < end:
+        found.append(Stretch(found[-1].end, end, []))
+    return found
 
 
 def _base(url: str) -> str | None:
@@ -178,8 +217,9 @@ def _of_java() -> tuple[type[Exception], ...]:
 def _is_readable(columns: StructType, segments: list[Segment]) -> bool:
     """Whether names mean the same to Spark's reader, which takes no notice of case."""
     names = [name.lower() for name in columns.names]
-    is_told = all(one.file.startswith(f"{SEGMENTS}/{one.first:020}-") for one in segments)
-    return is_told and len({*names, "_metadata", _ROW_INDEX}) == len(names) + 2
+    taken = {"_metadata", _ROW_INDEX, FIRST_SEQ}
+    is_told = all(one.file.startswith(f"{segment_folder(one.first)}/") for one in segments)
+    return is_told and len({*names, *taken}) == len(names) + len(taken)
 
 
 def _quoted(name: str) -> str:

@@ -24,7 +24,7 @@ from tidemill.errors import (
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archived import Archived
 from tidemill.log.archive.archiver import Archiver, Sizes
-from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS
+from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS, segment_folder
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.notes import ARCHIVE_NOTE
 from tidemill.log.archive.objects import ObjectStore, Stored
@@ -289,10 +289,10 @@ def test_a_stale_listing_removes_nothing_that_is_named(
 
     class Stale(FaultyObjects):
         def names(self, folder: str, *, after: str = "") -> Iterator[str]:
-            yield f"{folder}/{1:020}-1-abcd.parquet"
+            yield f"{segment_folder(1)}/1-abcd.parquet"
             yield from list(super().names(folder, after=after))[1::2]
 
-    orphan = f"{SEGMENTS}/{3:020}-0-abcd.parquet"
+    orphan = f"{segment_folder(3)}/0-abcd.parquet"
     objects.put_new(orphan, pa.py_buffer(b"left by a crash"))
     for _ in range(3):
         archiver(shelf.open(), Stale(objects, Fault(-1, "before"))).run(31)
@@ -310,15 +310,15 @@ def test_a_large_archive_is_swept_as_a_whole_when_told_to(objects: MemoryObjects
     sizes = Sizes(segment_rows=2, manifest_segments=1)
     archiver(shelf.open(), objects, sizes).run(101)
     assert len(Archive(objects).look().pages) > 16
-    old, new = (f"{SEGMENTS}/{first:020}-1-abcd.parquet" for first in (7, 99))
+    old, new = (f"{segment_folder(first)}/1-abcd.parquet" for first in (7, 99))
     page = f"{PAGES}/{5:020}-1-abcd.json"
-    part = f"{SEGMENTS}/{7:020}-1-abce.parquet.1f2e.part"
+    part = f"{segment_folder(7)}/1-abce.parquet.1f2e.part"
     for name in (old, new, page, part):
         objects.put_new(name, pa.py_buffer(b"left by a crash"))
     mine = archiver(shelf.open(), objects, sizes)
     assert mine.swept == 2
     assert stray(objects) == {old, part}
-    on_its_way = f"{SEGMENTS}/{101:020}-{mine.epoch}-abcd.parquet"
+    on_its_way = f"{segment_folder(101)}/{mine.epoch}-abcd.parquet"
     objects.put_new(on_its_way, pa.py_buffer(b"of the archiver that is at it"))
     assert mine.sweep(everywhere=True) == 2
     assert stray(objects) == {on_its_way}

@@ -20,7 +20,7 @@ from tidemill.files.report import Severity
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.checkup import verify
-from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS
+from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS, segment_folder
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.notes import LOG_NOTE
 from tidemill.log.archive.objects import ObjectStore
@@ -162,8 +162,8 @@ def test_what_nothing_names_is_found_and_swept_if_told_to(
     shelf: Shelf, objects: MemoryObjects
 ) -> None:
     archiver(shelf.open(), objects)  # It has taken over, with epoch 2.
-    old = f"{SEGMENTS}/{3:020}-1-abcd.parquet"
-    now = f"{SEGMENTS}/{27:020}-2-abcd.parquet"
+    old = f"{segment_folder(3)}/1-abcd.parquet"
+    now = f"{segment_folder(27)}/2-abcd.parquet"
     other = f"{SEGMENTS}/README.txt"
     for name in (old, now, other):
         objects.put_new(name, pa.py_buffer(b"something"))
@@ -251,7 +251,7 @@ def test_a_bucket_is_verified_and_swept(
             out.send(ROWS[start : start + 5])
         archive = Archive(open_objects(url))
         Archiver(log._store.hot, archive, SMALL).run(27)
-        archive.objects.put_new(f"{SEGMENTS}/{3:020}-0-abcd.parquet", pa.py_buffer(b"orphan"))
+        archive.objects.put_new(f"{segment_folder(3)}/0-abcd.parquet", pa.py_buffer(b"orphan"))
         report = log.verify_archive(deep=True, repair=True)
         assert (found(report), report.rows) == ([("note", "orphan")], 26)
         assert stray(archive.objects) == set()
@@ -279,7 +279,7 @@ def test_the_command_looks_at_an_archive_alone_and_with_its_log(shell: Shell) ->
     assert "done: removed 1 object that nothing names" in said
     assert not orphan.exists()
     shell.refused("tidemill doctor cold/ --set-aside", 3, "invalid-input")
-    (segment,) = (shell.folder / "cold" / "segments").iterdir()
+    (segment,) = (shell.folder / "cold" / "segments").rglob("*.parquet")
     segment.write_bytes(flipped(-20)(segment.read_bytes()))
     for place in ("cold/", "orders/"):
         assert shell.run(f"tidemill doctor {place}").status == 9

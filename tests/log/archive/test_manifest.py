@@ -10,14 +10,14 @@ import pytest
 from tidemill.batch import DEFAULT, SchemaVersions
 from tidemill.errors import Bug, Corrupt, UnknownFormat
 from tidemill.log.archive.manifest import (
-    PAGES,
-    SEGMENTS,
     Manifest,
     Segment,
     encode_page,
     epoch_of,
-    object_name,
+    new_page_name,
+    new_segment_name,
     parse_page,
+    segment_folder,
 )
 
 VERSIONS = SchemaVersions([DEFAULT])
@@ -26,7 +26,7 @@ EMPTY = Manifest(log="a1", first=1, next=1, versions=VERSIONS)
 
 def segment(first: int, rows: int = 10, time_us: int = 0) -> Segment:
     return Segment(
-        file=object_name(SEGMENTS, first, 1, "ab12", "parquet"),
+        file=f"{segment_folder(first)}/1-ab12.parquet",
         first=first,
         rows=rows,
         bytes=100,
@@ -79,7 +79,14 @@ def test_every_changed_byte_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["../../etc/passwd", "segments/../x", "/etc", "segments/x.parquet"]
+    "name",
+    [
+        "../../etc/passwd",
+        "segments/../x",
+        "/etc",
+        "segments/x.parquet",
+        "segments/first_seq=1/../x",
+    ],
 )
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     evil = replace(of(1), segments=(segment(1)._replace(file=name),))
@@ -97,7 +104,7 @@ def test_a_newer_format_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_page_lists_the_segments_that_it_was_made_of() -> None:
     segments = of(5).segments
-    page, data = encode_page(segments, object_name(PAGES, 1, 1, "ab", "json"))
+    page, data = encode_page(segments, new_page_name(1, 1))
     assert (page.first, page.next, page.segments, page.bytes) == (1, 51, 5, 500)
     assert parse_page(page, data) == segments
     with pytest.raises(Corrupt, match="checksum"):
@@ -111,9 +118,7 @@ def test_a_hundred_thousand_segments_make_a_manifest_of_some_kilobytes() -> None
     pages = []
     for number in range(390):
         segments = [segment(1 + 10 * (256 * number + at)) for at in range(256)]
-        pages.append(
-            encode_page(segments, object_name(PAGES, segments[0].first, 1, "ab", "json"))[0]
-        )
+        pages.append(encode_page(segments, new_page_name(segments[0].first, 1))[0])
     tail = tuple(segment(pages[-1].next + 10 * at) for at in range(512))
     manifest = replace(EMPTY, pages=tuple(pages), segments=tail, next=tail[-1].next)
     assert manifest.count > 100_000
@@ -122,5 +127,7 @@ def test_a_hundred_thousand_segments_make_a_manifest_of_some_kilobytes() -> None
 
 
 def test_an_epoch_is_read_from_a_name() -> None:
-    assert epoch_of(object_name(SEGMENTS, 5, 12, "c0ffee", "parquet")) == 12
+    assert epoch_of(new_segment_name(5, 12)) == epoch_of(new_page_name(5, 12)) == 12
+    assert epoch_of("segments/00000000000000000005-12-c0ffee.parquet") == 12, "an older form"
     assert epoch_of("segments/readme.txt") is None
+    assert epoch_of("pages/first_seq=00000000000000000005/12-c0ffee.json") is None

@@ -10,8 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import tidemill as tm
 from tests.services.seaweedfs import ACCESS_KEY, BUCKET, SeaweedFS
 from tidemill.errors import InvalidInput, NoAccess, NotAnArchive, Unavailable
+from tidemill.files.filesystem import LocalFileSystem
 from tidemill.log.archive.folder import FolderObjects
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present
 from tidemill.log.archive.place import open_objects
@@ -125,6 +127,20 @@ def test_names_are_listed_in_order_from_one_on(opens: Opens) -> None:
         objects.get("segments/1")
 
 
+def test_names_may_have_folders_within(opens: Opens) -> None:
+    objects = opens()
+    names = [f"segments/at={number}/{letter}" for number in (1, 2, 3) for letter in "ab"]
+    for name in ("segments/0", *names):
+        objects.put_new(name, buffer("rows"))
+    assert list(objects.names("segments")) == ["segments/0", *names]
+    assert list(objects.names("segments", after="segments/at=1/~")) == names[2:]
+    assert list(objects.names("segments", after="segments/at=2/a")) == names[3:]
+    objects.delete([*names[:3], "segments/at=9/a"])
+    assert list(objects.names("segments")) == ["segments/0", *names[3:]]
+    objects.put_new(names[0], buffer("again"))
+    assert list(objects.names("segments", after="segments/1")) == [names[0], *names[3:]]
+
+
 def test_a_folder_forgets_what_a_crash_left_of_a_replacement(tmp_path: Path) -> None:
     objects = FolderObjects(tmp_path)
     tag = objects.put_new("manifest.json", buffer("1"))
@@ -198,3 +214,41 @@ def test_a_url_says_all_that_it_takes_to_open_it_again() -> None:
     address = S3Address.parse(url)
     assert S3Address.parse(address.url) == address
     assert address.place == "s3://b/some/place at https://s3.example.com"
+
+
+def test_a_folder_within_goes_with_the_last_of_it(tmp_path: Path) -> None:
+    objects = FolderObjects(tmp_path)
+    objects.put_new("segments/at=1/a", buffer("rows"))
+    objects.put_new("segments/at=1/b", buffer("rows"))
+    objects.delete(["segments/at=1/a"])
+    assert (tmp_path / "segments" / "at=1").exists()
+    objects.delete(["segments/at=1/b"])
+    assert [path.name for path in tmp_path.iterdir()] == ["segments"]
+    assert not (tmp_path / "segments" / "at=1").exists()
+
+
+def test_a_folder_that_is_removed_as_something_is_put_into_it_is_made_again(tmp_path: Path) -> None:
+    class Removing(LocalFileSystem):
+        """Has another remove each empty folder just after it was made, a few times."""
+
+        left = 3
+
+        def sync_folder(self, path: Path) -> None:
+            super().sync_folder(path)
+            if self.left and (made := path / "at=1").exists():
+                self.left -= 1
+                made.rmdir()
+
+    fs = Removing()
+    objects = FolderObjects(tmp_path / "archive", fs)
+    objects.put_new("segments/at=1/a", buffer("rows"))
+    fs.left = 2
+    (tmp_path / "given").write_bytes(b"file")
+    objects.adopt(tmp_path / "given", "segments/at=1/b")
+    assert fs.left == 2, "nothing is removed that holds something"
+    objects.delete(["segments/at=1/a", "segments/at=1/b"])
+    objects.adopt(tmp_path / "given", "segments/at=1/b")
+    assert (fs.left, objects.get("segments/at=1/b").data.to_pybytes()) == (0, b"file")
+    (tmp_path / "given").unlink()
+    with pytest.raises(tm.TidemillError, match="given"):
+        objects.adopt(tmp_path / "given", "segments/at=1/c")

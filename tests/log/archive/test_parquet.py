@@ -127,3 +127,21 @@ def test_rows_of_another_schema_are_refused() -> None:
     (group,) = parquet.groups(footer)
     with pytest.raises(Corrupt, match="refuses a row group"):
         parquet.decode(footer, group, data[group.start : group.end], SCHEMA, 1)
+
+
+def test_a_dictionary_is_for_columns_of_few_values() -> None:
+    numbers = range(1000)
+    rows = [
+        {"each": n, "few": f"city {n % 7}", "half": n // 2, "real": float(n % 2)} for n in numbers
+    ]
+    schema = pa.schema(
+        [("each", pa.int64()), ("few", pa.utf8()), ("half", pa.int32()), ("real", pa.float64())]
+    )
+    data = parquet.encode([LogBatch.of(rows, schema=schema)], group_rows=500, group_bytes=2**20)
+    group = parquet.read_footer(data).row_group(0)
+    kept = {
+        column.path_in_schema
+        for column in map(group.column, range(group.num_columns))
+        if column.has_dictionary_page
+    }
+    assert kept == {"time", "few", "half"}

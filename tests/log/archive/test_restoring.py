@@ -197,7 +197,7 @@ def flip(path: Path) -> None:
 def test_damage_ends_it_and_rows_in_front_are_there(
     source: Path, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    third = sorted((source / "segments").iterdir())[2]
+    third = sorted((source / "segments").rglob("*.parquet"))[2]
     good = third.read_bytes()
     change(third)
     with pytest.raises(tm.Corrupt, match="rows 15 to 21 "):

@@ -63,7 +63,7 @@ def test_a_server_that_goes_away_at_any_request_costs_nothing(
     for at in range(0, 100, 1 if kind == "500" else 4):
         shelf = Shelf()
         fill(shelf)
-        options = "&retry_s=0.05&timeout_s=0.3"
+        options = "&retry_s=0.5&timeout_s=2"
         url = seaweedfs.url(f"{prefix}/{at}", endpoint=proxy.endpoint) + options
         proxy.arm(HttpFault(at, kind, stays=True))
         try:

@@ -29,7 +29,7 @@ from tests.services.seaweedfs import ENVIRONMENT, SeaweedFS
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver, Sizes
 from tidemill.log.archive.dropping import drop_below
-from tidemill.log.archive.manifest import SEGMENTS
+from tidemill.log.archive.manifest import segment_folder
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import ObjectStore
 from tidemill.log.archive.place import open_objects
@@ -103,7 +103,7 @@ def test_a_list_that_is_old_removes_nothing_that_is_named(
     fill(shelf)
     url = seaweedfs.url(prefix, endpoint=proxy.endpoint)
     objects = open_objects(seaweedfs.url(prefix))
-    orphan = f"{SEGMENTS}/{3:020}-0-abcd.parquet"
+    orphan = f"{segment_folder(3)}/0-abcd.parquet"
     proxy.arm(HttpFault(0, "stale", stays=True))
     for end in (5, 11, 17, 31):
         Archiver(shelf.open(), Archive(open_objects(url)), SMALL).run(end)

@@ -12,7 +12,9 @@ dropping    giving up archived rows
 sweeping    what crashes left
 checkup     the doctor of an archive
 report      what it says; pure
+segment_writer   rows stored as segments, and read back
 archiver    moves rows from a log to its archive
+compacting  small segments become one
 bulk        files that others wrote, published as segments
 pending     ... whether they count yet
 archived    what came of it

@@ -36,7 +36,7 @@ from tidemill.limits import OWNER_WAIT_S
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver
-from tidemill.log.archive.manifest import SEGMENTS, Manifest, Pending, Segment, object_name
+from tidemill.log.archive.manifest import Manifest, Pending, Segment, new_segment_name
 from tidemill.log.archive.notes import BULK_NOTE
 from tidemill.log.contract import LogStore, LogWriter, NoteChange
 
@@ -134,10 +134,9 @@ class Bulk:
     ) -> list[Segment]:
         segments = []
         for file in files:
-            name = object_name(SEGMENTS, first, self._epoch, secrets.token_hex(8), "parquet")
             segments.append(
                 Segment(
-                    file=name,
+                    file=new_segment_name(first, self._epoch),
                     first=first,
                     rows=file.rows,
                     bytes=file.bytes,

@@ -6,16 +6,14 @@ segments, not by pages.
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import replace
 
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.manifest import (
-    PAGES,
     Manifest,
     Page,
     encode_page,
-    object_name,
+    new_page_name,
 )
 
 
@@ -48,7 +46,7 @@ def _without(archive: Archive, manifest: Manifest, first: int) -> Manifest:
             continue
         gone += [page.file, *(one.file for one in segments if one.next <= first)]
         if kept:
-            name = object_name(PAGES, kept[0].first, manifest.epoch, secrets.token_hex(8), "json")
+            name = new_page_name(kept[0].first, manifest.epoch)
             shorter, data = encode_page(kept, name)
             archive.objects.put_new(name, data)
             pages.append(shorter)

@@ -2,22 +2,24 @@
 
     manifest.json                     replaced under the lock, by renaming
     manifest.json.<random>.swap.part  what is being written
-    segments/…                        linked to their names, which must be new
+    segments/first_seq=…/…            linked to their names, which must be new
     .lock                             held while an object is replaced
 
 A crash leaves at most a file that ends in `.part`. Replacing an object removes what an earlier
 replacement left; the others have the name of the object that they were to be, and are swept with
-its like.
+its like. Folders come with what is put into them and go with the last of it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
@@ -30,9 +32,11 @@ from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, 
 
 PART = ".part"
 SWAP_PART = ".swap.part"
+_FOLDER_SIGN = "="  # in the name of a folder within a folder, and in no other name
 _LOCK_NAME = ".lock"
 _LOCK_S_MAX = 30.0  # it is only ever held for moments
 _PAUSE_S = 0.001
+T = TypeVar("T")
 
 
 class FolderObjects(ObjectStore):
@@ -74,13 +78,12 @@ class FolderObjects(ObjectStore):
     def adopt(self, path: Path, name: str) -> None:
         target = self._path / name
         with storage_errors("archiving to", target):
-            self._make_folders(target.parent)
             file = self._fs.open(path)
             try:
                 file.sync()
             finally:
                 file.close()
-            self._fs.link(path, target)
+            self._within(target.parent, lambda: self._fs.link(path, target))
             self._fs.sync_folder(target.parent)
 
     def replace(self, name: str, data: pa.Buffer, tag: str) -> str:
@@ -103,7 +106,13 @@ class FolderObjects(ObjectStore):
                 found = self._fs.list_folder(self._path / folder)
             except FileNotFoundError:
                 found = []
-        yield from (name for one in sorted(found) if (name := f"{folder}/{one}") > after)
+        for one in sorted(found):
+            name = f"{folder}/{one}"
+            if _FOLDER_SIGN in one:
+                if name >= after[: len(name)]:
+                    yield from self.names(name, after=after)
+            elif name > after:
+                yield name
 
     def delete(self, names: Sequence[str]) -> None:
         with storage_errors("removing archived rows from", self._path):
@@ -112,6 +121,9 @@ class FolderObjects(ObjectStore):
                     self._fs.unlink(self._path / name)
                 except FileNotFoundError:
                     pass
+            for folder in {os.path.dirname(name) for name in names}:
+                if _FOLDER_SIGN in folder:
+                    self._remove_if_empty(self._path / folder)
 
     def _read(self, name: str, start: int, end: int | None) -> pa.Buffer:
         path = self._path / name
@@ -133,8 +145,7 @@ class FolderObjects(ObjectStore):
     def _write_part(self, name: str, data: pa.Buffer, ending: str) -> Path:
         """The data in a file that lasts, under a name that nobody looks for."""
         path = self._path / f"{name}.{secrets.token_hex(4)}{ending}"
-        self._make_folders(path.parent)
-        file = self._fs.open(path, create=True)
+        file = self._within(path.parent, lambda: self._fs.open(path, create=True))
         try:
             file.pwrite([data], 0)
             file.sync()
@@ -151,6 +162,28 @@ class FolderObjects(ObjectStore):
         for one in self._fs.list_folder(path.parent):
             if one.startswith(f"{path.name}.") and one.endswith(SWAP_PART):
                 self._fs.unlink(path.parent / one)
+
+    def _within(self, folder: Path, put: Callable[[], T]) -> T:
+        """Put something into a folder, which somebody may remove as long as it is empty."""
+        while True:
+            self._make_folders(folder)
+            try:
+                return put()
+            except FileNotFoundError:
+                try:
+                    self._fs.list_folder(folder)
+                except FileNotFoundError:
+                    continue
+                raise
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        try:
+            self._fs.remove_folder(folder)
+        except FileNotFoundError:
+            pass  # Another was faster.
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def _make_folders(self, path: Path) -> None:
         missing = []

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -44,7 +45,13 @@ PAGES = "pages"
 
 _FORMAT = "tidemill archive"
 _VERSION = 1
-_FILE = re.compile(r"(?:segments|pages)/([0-9]{20})-([0-9]+)-[0-9a-f]+\.[a-z.0-9]+", re.ASCII)
+FIRST_SEQ = "first_seq"  # what readers of Parquet call the number in the name of a segment's folder
+# Segments had the names that pages have.
+_FILE = re.compile(
+    r"(?:segments/first_seq=[0-9]{20}/|(?:segments|pages)/[0-9]{20}-)([0-9]+)"
+    r"-[0-9a-f]+\.[a-z.0-9]+",
+    re.ASCII,
+)
 _DIGEST = re.compile(r"[0-9a-f]{16,32}", re.ASCII)
 
 
@@ -243,23 +250,36 @@ def parse_page(page: Page, data: pa.Buffer) -> tuple[Segment, ...]:
     return segments
 
 
-def object_name(folder: str, first: int, epoch: int, token: str, ending: str) -> str:
-    """The name of an object put under an epoch.
+def segment_folder(first: int) -> str:
+    """Where segments are whose first row has this number, as far as names tell.
 
-    >>> object_name(SEGMENTS, 7, 3, "c0ffee", "parquet")
-    'segments/00000000000000000007-3-c0ffee.parquet'
+    Readers of Parquet know this form, and give it to each row as a column; rows that are wanted
+    without it do not pay for it.
+
+    >>> segment_folder(7)
+    'segments/first_seq=00000000000000000007'
     """
-    return f"{folder}/{first:020}-{epoch}-{token}.{ending}"
+    return f"{SEGMENTS}/{FIRST_SEQ}={first:020}"
+
+
+def new_segment_name(first: int, epoch: int) -> str:
+    """A name for a segment put under an epoch, which nobody else will use."""
+    return f"{segment_folder(first)}/{epoch}-{secrets.token_hex(8)}.parquet"
+
+
+def new_page_name(first: int, epoch: int) -> str:
+    """A name for a page put under an epoch, which nobody else will use."""
+    return f"{PAGES}/{first:020}-{epoch}-{secrets.token_hex(8)}.json"
 
 
 def epoch_of(name: str) -> int | None:
     """The epoch under which an object was put; None if the name is none of ours.
 
-    >>> epoch_of("segments/00000000000000000007-3-c0ffee.parquet.1f.part"), epoch_of("notes.txt")
+    >>> epoch_of(f"{segment_folder(7)}/3-c0ffee.parquet.1f.part"), epoch_of("notes.txt")
     (3, None)
     """
     found = _FILE.fullmatch(name)
-    return int(found[2]) if found else None
+    return int(found[1]) if found else None
 
 
 def _sealed(data: dict[str, Any]) -> bytes:

@@ -66,20 +66,23 @@ def encode(batches: Sequence[LogBatch], *, group_rows: int, group_bytes: int) ->
     per_group = max(1, min(group_rows, rows, group_bytes * rows // max(1, size)))
     table = pa.Table.from_batches([with_time(batch) for batch in batches], schema=schema)
     sink = pa.BufferOutputStream()
-    with _writer(sink, schema) as writer:
+    group = table.slice(0, per_group)
+    few = [name for name in schema.names if _has_few_values(group.column(name))]
+    with _writer(sink, schema, few) as writer:
         writer.write_table(table, row_group_size=per_group)
     return sink.getvalue()
 
 
-def _writer(sink: pa.BufferOutputStream | Path, schema: pa.Schema) -> pq.ParquetWriter:
+def _writer(
+    sink: pa.BufferOutputStream | Path, schema: pa.Schema, few_values: list[str]
+) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         schema,
         version="2.6",
         compression="zstd",
         compression_level=_ZSTD_LEVEL,
-        # A dictionary cannot tell one NaN from another; and it is of no use in what is nested.
-        use_dictionary=[field.name for field in schema if _has_few_values(field.type)],
+        use_dictionary=few_values,
         write_statistics=True,
         write_page_checksum=True,
         store_schema=True,
@@ -200,7 +203,7 @@ def restamp(path: Path, payload: pa.Schema, time_us: int) -> Path:
     schema = file_schema(payload)
     copy = path.with_name(f"{path.stem}-restamped.parquet")
     try:
-        with pq.ParquetFile(path) as file, _writer(copy, schema) as writer:
+        with pq.ParquetFile(path) as file, _writer(copy, schema, [TIME_FIELD.name]) as writer:
             for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS):
                 times = pa.repeat(pa.scalar(time_us, TIME_FIELD.type), batch.num_rows)
                 columns = [
@@ -259,8 +262,15 @@ def _has_floats(kind: pa.DataType) -> bool:
     return any(_has_floats(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def _has_few_values(kind: pa.DataType) -> bool:
-    return not pa.types.is_nested(kind) and not pa.types.is_floating(kind)
+def _has_few_values(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary is worth having, of which each row group has its own.
+
+    With as many values as there are rows it makes a column larger, and three times as slow to read
+    in Spark. It cannot tell one NaN from another, and is of no use in what is nested.
+    """
+    if pa.types.is_nested(column.type) or pa.types.is_floating(column.type):
+        return False
+    return bool(2 * pc.count_distinct(column).as_py() <= len(column))
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidemill.errors import Corrupt
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest, epoch_of
+from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest, epoch_of, segment_folder
 from tidemill.log.archive.objects import Absent
 
 _PAGES_SWEPT_MAX = 16  # of an archive that each new archiver lists as a whole
@@ -63,4 +63,5 @@ def _named(archive: Archive, manifest: Manifest, *, everywhere: bool) -> tuple[s
         named |= {segment.file for segment in manifest.pending.segments}
     if everywhere or len(manifest.pages) <= _PAGES_SWEPT_MAX:
         return named | {segment.file for segment in archive.segments(manifest)}, ""
-    return named, f"{SEGMENTS}/{manifest.pages[-1].next:020}"
+    # A server may take the name of a folder for all that is in it; so it is one within the last.
+    return named, f"{segment_folder(manifest.pages[-1].next - 1)}/~"
