@@ -7,8 +7,10 @@ from itertools import count
 
 import pytest
 
+from tests.services.etcd import Etcd
 from tests.services.mariadb import MariaDB
 from tests.services.postgres import Postgres
+from tests.services.redis import Redis
 from tests.services.seaweedfs import ENVIRONMENT, SeaweedFS
 from tests.services.server import skip_or_fail
 
@@ -38,6 +40,24 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     if (reason := Postgres.missing()) is not None:
         skip_or_fail(reason)
     with Postgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """A server at full durability that all tests of a worker share; each has keys of its own."""
+    if (reason := Redis.missing()) is not None:
+        skip_or_fail(reason)
+    with Redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """A cluster of one member that all tests of a worker share; each has keys of its own."""
+    if (reason := Etcd.missing()) is not None:
+        skip_or_fail(reason)
+    with Etcd(tmp_path_factory.mktemp("etcd")) as server:
         yield server
 
 

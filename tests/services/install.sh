@@ -10,6 +10,7 @@ package() {
   case "$1" in
     mariadbd) [ "$2" = brew ] && echo mariadb || echo mariadb-server ;;
     redis-server) [ "$2" = apt-get ] && echo redis-server || echo redis ;;
+    etcd) [ "$2" = apt-get ] && echo etcd-server || echo etcd ;;
     *) echo "Nothing is known of a server named $1." >&2; exit 2 ;;
   esac
 }

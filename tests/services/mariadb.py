@@ -50,7 +50,7 @@ class MariaDB(Server):
             f"--user={getpass.getuser()}",
             f"--datadir={self.folder / 'data'}",
             f"--tmpdir={self.folder / 'temporary'}",
-            f"--socket={self.folder / 'socket'}",
+            "--socket=socket",  # its path has to be short: this one is within the data
             f"--pid-file={self.folder / 'pid'}",
             f"--port={self.port}",
             "--bind-address=127.0.0.1",

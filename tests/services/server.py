@@ -68,8 +68,8 @@ class Server(ABC):
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def start(self) -> None:
-        """Start the server, and wait until it answers."""
+    def start(self, *, wait: bool = True) -> None:
+        """Start the server, and wait until it answers, unless that takes another."""
         assert self._process is None
         with (self.folder / "output").open("ab") as output:
             self._process = subprocess.Popen(
@@ -79,6 +79,12 @@ class Server(ABC):
                 stderr=output,
                 env={**os.environ, **self.environment},
             )
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        assert self._process is not None
         deadline = time.monotonic() + _START_S_MAX
         while not self.answers():
             # There is no event to wait for: the server does not tell when it listens.

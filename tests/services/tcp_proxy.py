@@ -1,7 +1,8 @@
 """A TCP proxy between a client and a server that fails where it is told to.
 
-MySQL and PostgreSQL speak in packets, each with its length in front, in both directions. The proxy
-passes whole packets and counts them, whichever the direction and the connection; right before
+MySQL and PostgreSQL speak in packets, each with its length in front, in both directions; of others
+a packet is what arrives at once, which a short question and its answer do. The proxy passes whole
+packets and counts them, whichever the direction and the connection; right before
 packet number `at` it does the fault:
 
 - `cut`: both sides of the connection are closed, and the packet is lost.
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
 Kind = Literal["cut", "tear", "blackhole"]
 Direction = Literal["to server", "to client"]
 
-Speech = Literal["mysql", "postgres"]
+Speech = Literal["mysql", "postgres", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +140,7 @@ class TcpProxy:
                 # The server is down; so the client sees what it would see without a proxy.
                 client.close()
                 continue
-            packets = MySQLPackets() if self._speech == "mysql" else PostgresPackets()
-            link = _Link(self, client, server, packets)
+            link = _Link(self, client, server, _PACKETS[self._speech]())
             with self._lock:
                 self._links.add(link)
             link.start()
@@ -263,6 +264,20 @@ class PostgresPackets:
             if is_question:
                 self._asked.set()
         return head + body
+
+
+class Arrivals:
+    """What arrives at once."""
+
+    def read(self, source: socket.socket, direction: Direction) -> bytes | None:
+        return source.recv(1 << 20) or None
+
+
+_PACKETS: dict[Speech, Callable[[], Packets]] = {
+    "mysql": MySQLPackets,
+    "postgres": PostgresPackets,
+    "any": Arrivals,
+}
 
 
 def _read_exactly(source: socket.socket, count: int) -> bytes | None:

@@ -7,7 +7,6 @@ import pytest
 
 from tests.services.mariadb import MariaDB
 from tests.services.nats import Nats
-from tests.services.redis import Redis
 from tests.services.server import skip_or_fail
 from tests.services.tcp_proxy import Fault, Kind, TcpProxy
 
@@ -82,12 +81,11 @@ def test_without_a_fault_packets_pass_and_are_counted(
         connection.close()
 
 
-@pytest.mark.parametrize("kind", [Redis, Nats])
-def test_the_servers_of_the_benchmarks_start_and_end(
-    kind: type[Redis | Nats], tmp_path_factory: pytest.TempPathFactory
+def test_the_server_of_the_benchmarks_starts_and_ends(
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    if (reason := kind.missing()) is not None:
+    if (reason := Nats.missing()) is not None:
         pytest.skip(reason)  # Only benchmarks need it, so that no test has to run it.
-    with kind(tmp_path_factory.mktemp("server")) as server:
+    with Nats(tmp_path_factory.mktemp("server")) as server:
         assert server.answers()
     assert not server.answers()

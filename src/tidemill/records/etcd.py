@@ -1,0 +1,151 @@
+"""Records on etcd: each is a key, and its generation is the revision that last changed it.
+
+A write is a transaction that compares this revision. Revisions only grow, for all keys together, so
+that none comes twice. etcd has no clock that could be asked, so that records have no age.
+
+Any member of a cluster answers as all of them would; when one does not answer, the next is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.limits import MIB
+from tidemill.records.address import RecordAddress
+from tidemill.records.bounds import check_record_name, check_record_size, chunked
+from tidemill.records.etcd_link import EtcdLink, packed, unpacked
+from tidemill.records.links import Links, Lost
+from tidemill.records.store import Record, Write
+
+_PREFIX = "tidemill/"
+# etcd takes requests of 1.5 MiB unless it is told otherwise, and cannot be asked for the bound.
+RECORD_BYTES_MAX = MIB
+_CHUNK_BYTES = MIB
+_CHUNK_RECORDS = 100  # etcd takes 128 unless it is told otherwise
+_TXN = "/v3/kv/txn"
+
+
+class EtcdStore:
+    """The records of one etcd cluster, in the keys that start with `tidemill/`."""
+
+    record_bytes_max = RECORD_BYTES_MAX
+
+    def __init__(self, address: RecordAddress) -> None:
+        self.place = address.place
+        self._address = address
+        self._member = 0  # that is asked next
+        self._links: Links[EtcdLink] = Links(self.place, self._connect, address.timeout_s)
+
+    def get(self, name: str) -> Record | None:
+        """The record as it is now; None if there is none."""
+        return self.get_many([name])[0]
+
+    def get_many(self, names: Sequence[str]) -> list[Record | None]:
+        """These records, with one round trip for many of them."""
+        asked = [{"request_range": {"key": _key(name)}} for name in names]
+        found: list[Record | None] = []
+        for chunk in chunked(asked, [0] * len(asked), _CHUNK_BYTES, _CHUNK_RECORDS):
+            answer = self._read({"success": chunk})
+            found += [_record(one["response_range"]) for one in answer["responses"]]
+        return found
+
+    def create(self, name: str, data: bytes) -> int | None:
+        """Write a record that is not there; None if it is."""
+        return self.write_many([Write(name, data, None)])[0]
+
+    def replace(self, name: str, data: bytes, generation: int) -> int | None:
+        """Write a record if it has this generation; None if it has another, or is gone."""
+        return self.write_many([Write(name, data, generation)])[0]
+
+    def write_many(self, writes: Sequence[Write]) -> list[int | None]:
+        """Each of these writes, with one round trip for many of them."""
+        asked = [self._asked(write) for write in writes]
+        sizes = [len(write.data) for write in writes]
+        written: list[int | None] = []
+        for chunk in chunked(asked, sizes, _CHUNK_BYTES, _CHUNK_RECORDS):
+            # One transaction within another for each: what one finds is nothing to the others.
+            steps = [{"request_txn": one} for one in chunk]
+            answer = self._write({"success": steps})
+            revision = int(answer["header"]["revision"])
+            written += [
+                revision if one["response_txn"].get("succeeded") else None
+                for one in answer["responses"]
+            ]
+        return written
+
+    def delete(self, name: str, generation: int) -> bool:
+        """Delete a record if it has this generation; False if it has another, or is gone."""
+        key = _key(name)
+        done = self._write(
+            {
+                "compare": [_unchanged(key, generation)],
+                "success": [{"request_delete_range": {"key": key}}],
+            }
+        )
+        return bool(done.get("succeeded"))
+
+    def problems(self) -> tuple[str, ...]:
+        """Nothing: what etcd confirms is on the disks of most members."""
+        return ()
+
+    def close(self) -> None:
+        """Let go of connections; closing again does nothing."""
+        self._links.close()
+
+    def _asked(self, write: Write) -> dict[str, Any]:
+        check_record_size(write.name, len(write.data), self.place, self.record_bytes_max)
+        key = _key(write.name)
+        return {
+            "compare": [_unchanged(key, write.generation or 0)],
+            "success": [{"request_put": {"key": key, "value": packed(write.data)}}],
+        }
+
+    def _read(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return self._links.read(lambda link, within_s: self._call(link, asked, within_s))
+
+    def _write(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return self._links.write(lambda link, within_s: self._call(link, asked, within_s))
+
+    def _call(self, link: EtcdLink, asked: dict[str, Any], within_s: float) -> dict[str, Any]:
+        # A member that is silent shall not use up the time that the others would need.
+        if len(self._address.hosts) > 1:
+            within_s /= 2
+        try:
+            return link.call(_TXN, asked, within_s)
+        except Lost:
+            self._turn_from(link.member)
+            raise
+
+    def _connect(self, within_s: float) -> EtcdLink:
+        """A link to the member that last answered, or else to one that does now."""
+        members = len(self._address.hosts)
+        for tried in range(1, members + 1):
+            member = self._member
+            try:
+                return EtcdLink(self._address, member, within_s / members)
+            except Lost:
+                self._turn_from(member)
+                if tried == members:
+                    raise
+        raise AssertionError("no URL is without a host")
+
+    def _turn_from(self, member: int) -> None:
+        """Ask another member next. Two threads that turn at once turn from the same one."""
+        if self._member == member:
+            self._member = (member + 1) % len(self._address.hosts)
+
+
+def _key(name: str) -> str:
+    return packed((_PREFIX + check_record_name(name)).encode())
+
+
+def _unchanged(key: str, generation: int) -> dict[str, Any]:
+    """That a key was last changed by this revision; by none, if it is 0."""
+    return {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": str(generation)}
+
+
+def _record(answer: dict[str, Any]) -> Record | None:
+    for found in answer.get("kvs", ()):
+        return Record(unpacked(found.get("value", "")), int(found["mod_revision"]), None)
+    return None

@@ -1,0 +1,136 @@
+"""One connection to Redis, in its own protocol (RESP 2); no package needed.
+
+    *2␍␊$3␍␊GET␍␊$1␍␊a␍␊   a command: how many parts, then each with its length in front
+    +OK   -ERR why   :7   $1␍␊a   $-1   *2␍␊…      an answer: done, refused, a number, bytes,
+                                                   nothing, or so many answers
+
+Packages for Redis send a command again that had no answer, and so may write twice. Here a command
+is sent once, and whoever sent it knows how far it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.errors import DiskFull, InvalidInput, NoAccess, StorageFailed, TidemillError
+from tidemill.records.address import RecordAddress
+from tidemill.records.links import Busy, Lost
+from tidemill.records.sockets import connected, is_readable
+
+# What an error of Redis starts with. It did nothing, and may if asked again:
+_DID_NOTHING = {"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"}
+_CLUSTER = "; this is a member of a Redis Cluster, name a Redis that is by itself"
+_REFUSED: dict[str, tuple[type[TidemillError], str]] = {
+    "NOAUTH": (NoAccess, "; put the password into the URL: redis://:password@host/name"),
+    "WRONGPASS": (NoAccess, ""),
+    "NOPERM": (NoAccess, ""),
+    "READONLY": (NoAccess, "; this is a replica, name the primary"),
+    "DENIED": (NoAccess, ""),
+    "OOM": (DiskFull, "; raise maxmemory of Redis, or remove what is not needed"),
+    "MOVED": (InvalidInput, _CLUSTER),
+    "ASK": (InvalidInput, _CLUSTER),
+    "MISCONF": (StorageFailed, "; its disk is full or fails, see the log of Redis"),
+}
+_DEPTH_MAX = 8  # of answers within answers
+
+
+class RedisLink:
+    """A connection that is logged in, and has its database selected."""
+
+    def __init__(self, address: RecordAddress, within_s: float) -> None:
+        [(self._host, self._port)] = address.hosts
+        self._is_whole = True
+        self._socket = connected(address, 0, "Redis", within_s)
+        self._answers = self._socket.makefile("rb", buffering=64 * 1024)
+        try:
+            if address.password:
+                login = (address.user, address.password) if address.user else (address.password,)
+                self.call("AUTH", *login, within_s=within_s)
+            # Something answers there, before anything is written to it.
+            self.call("SELECT", address.home or "0", within_s=within_s)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_stale(self) -> bool:
+        return not self._is_whole or is_readable(self._socket.fileno())
+
+    def call(self, *command: str | bytes | int, within_s: float) -> Any:
+        """Send a command, and wait for the answer; a refusal is raised."""
+        [answer] = self.call_many([command], within_s=within_s)
+        return answer
+
+    def call_many(
+        self, commands: Sequence[Sequence[str | bytes | int]], *, within_s: float
+    ) -> list[Any]:
+        """Send commands at once, and wait for all answers; the first refusal is raised."""
+        self._is_whole = False
+        try:
+            self._socket.settimeout(within_s)
+            self._socket.sendall(b"".join(map(packed, commands)))
+            answers = [self._read(_DEPTH_MAX) for _ in commands]
+        except (OSError, ValueError) as cause:
+            raise Lost(f"Redis at {self._where} did not answer: {cause}") from cause
+        self._is_whole = True
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    def close(self) -> None:
+        self._is_whole = False
+        self._answers.close()
+        self._socket.close()
+
+    @property
+    def _where(self) -> str:
+        return f"{self._host}:{self._port}"
+
+    def _read(self, depth: int) -> Any:
+        line = self._answers.readline()
+        if not line.endswith(b"\r\n"):
+            raise OSError("it closed the connection")
+        kind, text = line[:1], line[1:-2]
+        if kind == b"+":
+            return text
+        if kind == b":":
+            return int(text)
+        if kind == b"-":
+            return self._refusal(text.decode(errors="replace"))
+        if kind == b"$":
+            return self._read_bytes(int(text))
+        if kind == b"*" and depth:
+            count = int(text)
+            return None if count < 0 else [self._read(depth - 1) for _ in range(count)]
+        raise ValueError(f"what starts with {kind!r} is no answer of Redis")
+
+    def _read_bytes(self, count: int) -> bytes | None:
+        if count < 0:
+            return None
+        data = self._answers.read(count + 2)
+        if len(data) != count + 2:
+            raise OSError("it closed the connection")
+        return data[:-2]
+
+    def _refusal(self, message: str) -> Exception:
+        word = message.partition(" ")[0]
+        text = f"Redis at {self._where} refuses: {message}"
+        if word in _DID_NOTHING:
+            return Busy(text)
+        kind, advice = _REFUSED.get(word, (StorageFailed, ""))
+        return kind(text + advice)
+
+
+def packed(command: Sequence[str | bytes | int]) -> bytes:
+    """A command as it is sent.
+
+    >>> packed(["GET", b"a"])
+    b'*2\\r\\n$3\\r\\nGET\\r\\n$1\\r\\na\\r\\n'
+    """
+    parts = [b"*%d\r\n" % len(command)]
+    for part in command:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        parts += (b"$%d\r\n" % len(data), data, b"\r\n")
+    return b"".join(parts)
