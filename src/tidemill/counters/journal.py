@@ -1,0 +1,108 @@
+"""What a replica saved, as rows of a log in its folder: one append for each turn.
+
+Nothing is ever read back but to take all of it up again, and merging does not mind what is old or
+double. So a snapshot is one more message, and what is in front of it can go, now or after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+
+from tidemill.batch import fingerprint
+from tidemill.clock import Clock
+from tidemill.counters.message import Message
+from tidemill.counters.wire import SCHEMA, decode, encode, starts
+from tidemill.errors import BadMessage, Corrupt
+from tidemill.files.filesystem import FileSystem
+from tidemill.limits import COUNTER_JOURNAL_ROWS_MIN, SEGMENT_BYTES
+from tidemill.log.frames import encode_rows
+from tidemill.log.on_files.store import FileLog
+
+_READ_ROWS = 2**20
+_READ_BYTES = 2**26
+# Rows of a log may be null, as far as its schema goes; ours never are.
+_STORED = pa.schema([field.with_nullable(True) for field in SCHEMA])
+_FINGERPRINT = fingerprint(_STORED)
+
+
+class Journal:
+    """A folder that one replica saves its turns to. Raises `Locked` if another process has it."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock,
+        file_system: FileSystem | None = None,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        self._log = FileLog(
+            path,
+            schema=_STORED,
+            clock=clock,
+            file_system=file_system,
+            segment_bytes=segment_bytes,
+        )
+        try:
+            self._writer = self._log.claim()
+        except BaseException:
+            self._log.close()
+            raise
+        self.rows = 0  # since the last snapshot
+        self._snapshot_rows = 0
+
+    def read(self) -> Iterator[Message]:
+        """All that was saved, in order."""
+        at = self._log.ends().first
+        left = pa.Table.from_batches([], _STORED)
+        while batches := self._log.read(at, rows_max=_READ_ROWS, bytes_max=_READ_BYTES):
+            at = batches[-1].next_seq
+            table = pa.concat_tables([left, *(pa.table(one.payload) for one in batches)])
+            begins = starts(table)
+            # The last one may go on behind what was read.
+            for begin, end in pairwise(begins):
+                yield self._message(table.slice(begin, end - begin))
+            left = table.slice(begins[-1]) if begins else table
+        if left.num_rows:
+            yield self._message(left)
+
+    def append(self, message: Message) -> None:
+        """Save a turn; it is on disk on return."""
+        self._append(message)
+        self.rows += message.rows + len(message.replicas)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a snapshot would be much shorter than what was saved since the last."""
+        return self.rows > max(COUNTER_JOURNAL_ROWS_MIN, 2 * self._snapshot_rows)
+
+    def rewrite(self, snapshot: Message) -> None:
+        """Save everything, and give up what was saved before."""
+        first = self._append(snapshot)
+        self._log.trim(first, force=True)
+        self.rows = 0
+        self._snapshot_rows = snapshot.rows + len(snapshot.replicas)
+
+    def close(self) -> None:
+        self._log.close()
+
+    def _append(self, message: Message) -> int:
+        batch = encode(message)
+        stored = pa.record_batch(batch.columns, schema=_STORED)
+        reservation = self._writer.reserve(batch.num_rows)
+        frames = encode_rows(stored, _FINGERPRINT, bytes_max=self._writer.frame_bytes_max)
+        self._writer.append(0, reservation, frames)
+        return reservation.first
+
+    def _message(self, table: pa.Table) -> Message:
+        columns = [column.combine_chunks() for column in table.columns]
+        columns = [c if isinstance(c, pa.Array) else pa.concat_arrays(c.chunks) for c in columns]
+        self.rows += table.num_rows
+        try:
+            return decode(pa.record_batch(columns, schema=SCHEMA))
+        except (BadMessage, pa.ArrowInvalid, ValueError) as error:
+            raise Corrupt(f"what is saved in {self._log.place} is no turn: {error}") from error

@@ -1,0 +1,120 @@
+"""Who holds what: the versions of every replica, as far as this one knows them.
+
+A square of numbers: row i, column j is the last turn of replica j of which replica i holds all.
+Row 0 is what this replica holds itself. Replicas say it of themselves and hand on what others said,
+so that the square fills also where not everybody talks to everybody.
+
+Invariant: rows never go back, as nobody says that they hold what is not on their disk.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.counters.message import Flags, Ints, Message, Removal
+from tidemill.counters.replica import Replica
+from tidemill.errors import TooLarge
+from tidemill.limits import REPLICAS_MAX
+
+OWN = 0  # the number of this replica, here
+
+
+class Knowledge:
+    """Replicas by number, what they hold, and who was removed."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replicas: list[Replica] = []
+        self._index: dict[Replica, int] = {}
+        self.known = np.zeros((0, 0), dtype=np.int64)
+        self.removed: dict[int, Removal] = {}
+        self.rank: Ints = np.zeros(0, dtype=np.int64)  # orders replicas the same way everywhere
+        self._numbers: Ints = np.zeros(0, dtype=np.int64)
+        self.add([replica])
+
+    @property
+    def versions(self) -> Ints:
+        """What this replica holds."""
+        return self.known[OWN]
+
+    def find(self, replica: Replica) -> int | None:
+        return self._index.get(replica)
+
+    def add(self, replicas: list[Replica]) -> Ints:
+        """Their numbers here; new ones get one."""
+        if replicas == self.replicas:
+            return self._numbers
+        index = self._index
+        new = [replica for replica in replicas if replica not in index]
+        if new:
+            size = len(self.replicas) + len(new)
+            if size > REPLICAS_MAX:
+                raise TooLarge(
+                    f"{size} replicas are known, {REPLICAS_MAX} may be; keep the state of nodes on "
+                    "disk, so that a restart is no new incarnation"
+                )
+            known = np.zeros((size, size), dtype=np.int64)
+            known[: len(self.replicas), : len(self.replicas)] = self.known
+            self.known = known
+            for replica in new:
+                index[replica] = len(self.replicas)
+                self.replicas.append(replica)
+            order = sorted(range(size), key=self.replicas.__getitem__)
+            self.rank = np.empty(size + 1, dtype=np.int64)
+            self.rank[order] = np.arange(size)
+            self.rank[size] = -1  # that of nobody, whose number is −1
+            self._numbers = np.arange(size)
+        return np.array([index[replica] for replica in replicas], dtype=np.int64)
+
+    def learn(self, message: Message, local: Ints) -> bool:
+        """What the sender says of itself and of others; whether any of it is new."""
+        is_news = self._raise(local.item(0), message.versions, local)
+        for number, versions in message.known.items():
+            # What we hold ourselves, nobody else can tell us.
+            if (row := local.item(number)) != OWN:
+                is_news |= self._raise(row, versions, local)
+        return is_news
+
+    def hold(self, message: Message, local: Ints) -> bool:
+        """All that the sender holds is held here, too; whether that is more than before."""
+        return self._raise(OWN, message.versions, local)
+
+    def remove(self, number: int, by: int, by_version: int) -> bool:
+        """Nobody waits for the replica any more; whether that is new."""
+        removal = Removal(number, by, by_version)
+        old = self.removed.get(number)
+        if old is not None and self._order(old) >= self._order(removal):
+            return False
+        self.removed[number] = removal
+        return True
+
+    def stable(self) -> Ints:
+        """For each replica the last turn of which everybody who is waited for holds all.
+
+        A removed replica is waited for until all others know that it is: until then, one of them
+        may still take something from it and hand it on.
+        """
+        left = np.ones(len(self.replicas), dtype=np.bool_)
+        left[list(self.removed)] = False
+        left[OWN] = True
+        least: Ints = self.known[left].min(axis=0)
+        waited = left.copy()
+        for removal in self.removed.values():
+            if least[removal.by] < removal.by_version:
+                waited[removal.replica] = True
+        # Of somebody of whom we know more than we hold, an older part may still be on its way.
+        if self._is_ahead(waited):
+            return np.zeros(len(self.replicas), dtype=np.int64)
+        return self.known[waited].min(axis=0)
+
+    def _is_ahead(self, waited: Flags) -> bool:
+        return bool((self.known.diagonal()[waited] > self.versions[waited]).any())
+
+    def _raise(self, row: int, versions: Ints, local: Ints) -> bool:
+        mine = self.known[row]
+        if (mine[local] >= versions).all():
+            return False
+        mine[local] = np.maximum(mine[local], versions)
+        return True
+
+    def _order(self, removal: Removal) -> tuple[int, int]:
+        return removal.by_version, self.rank.item(removal.by)

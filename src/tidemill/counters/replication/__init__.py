@@ -1,0 +1,1 @@
+"""Replication over Arrow Flight: one node's links to its peers, and the server that they call."""

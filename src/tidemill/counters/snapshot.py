@@ -1,0 +1,27 @@
+"""The values of all counters at one moment, as columns."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+SNAPSHOT_SCHEMA = pa.schema(
+    [
+        pa.field("node", pa.string(), nullable=False),  # which looked
+        pa.field("counter", pa.string(), nullable=False),
+        pa.field("value", pa.int64(), nullable=False),
+    ]
+)
+
+
+def snapshot_of(node: str, values: dict[str, int]) -> pa.RecordBatch:
+    """A row for each counter.
+
+    >>> snapshot_of("node-1", {"visits": 7}).to_pylist()
+    [{'node': 'node-1', 'counter': 'visits', 'value': 7}]
+    """
+    columns = [
+        pa.repeat(pa.scalar(node), len(values)),
+        pa.array(values.keys(), pa.string()),
+        pa.array(values.values(), pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SNAPSHOT_SCHEMA)

@@ -1,0 +1,232 @@
+"""The state of one replica and the rule by which two of them become one.
+
+A part is known by (counter, owner). Of two versions of it the greater (generation, version) is the
+newer, and it is all there is: a merge keeps the newest of each part, so that the order in which
+messages come, and how often, does not matter.
+
+    generation 0:   version 3, value 40     the owner counted until its turn 3
+    generation 1:   version 0, value  0     somebody deleted the counter, whose part it is
+    generation 1:   version 9, value  5     the owner counted again
+
+A part that is not here is new if its dot is: the turn of the replica that wrote it last, the owner
+or, if the owner has not counted since, whoever began the generation. A dot that our versions cover
+was here once; it was dropped, and stays so, whoever still has it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.counters.knowledge import OWN, Knowledge
+from tidemill.counters.message import NOBODY, Expiries, Flags, Ints, Parts
+from tidemill.counters.replica import Replica
+from tidemill.counters.table import NEVER, Table
+from tidemill.errors import TooLarge
+from tidemill.limits import COUNTERS_MAX
+
+
+class State:
+    """Parts, expiries, and who holds what. No clock, no disk, no network, no locks."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.table = Table()
+        self.knowledge = Knowledge(replica)
+        self.turn = 1  # that changes belong to from now on, until it is closed
+        self.floor = 0  # the generation of a new part of this replica
+        self.edition = 0  # the last one of any expiry, seen here or anywhere
+        self.is_changed = False  # in this turn
+        self.has_dead = False  # there may be parts to drop
+
+    # What this replica does itself.
+
+    def place(self, names: list[str]) -> Ints:
+        """The counters of these names, which are made if there is room."""
+        table = self.table
+        if len(table) + len(names) > COUNTERS_MAX:
+            self.check_room(len(set(names) - table.index.keys()))
+        return table.place(names)
+
+    def check_room(self, new: int) -> None:
+        """Raise `TooLarge` if there is no room for so many new counters."""
+        if len(self.table) + new > COUNTERS_MAX:
+            raise TooLarge(
+                f"there are {len(self.table)} counters, {new} more were asked for, and "
+                f"{COUNTERS_MAX} may be; delete some, or let them expire"
+            )
+
+    def write_own(self, counters: Ints, values: Ints) -> None:
+        """This replica's own parts of these counters have these values now."""
+        table = self.table
+        rows = table.find(counters, OWN)
+        new = rows < 0
+        if new.any():
+            fresh = table.new_parts(counters[new], np.zeros(int(new.sum()), dtype=np.int64))
+            table.generation[fresh] = self.floor
+            rows[new] = fresh
+        table.value[rows] = values
+        table.version[rows] = table.stamp[rows] = self.turn
+        self.is_changed = True
+
+    def empty(self, counters: Ints) -> None:
+        """Begin a new generation of every part that anybody counted in, and forget the expiry."""
+        table = self.table
+        rows = table.first[counters]
+        while len(rows := rows[rows >= 0]):
+            counted = rows[table.version[rows] > 0]
+            table.generation[counted] += 1
+            table.version[counted] = table.value[counted] = 0
+            table.by[counted] = OWN
+            table.by_version[counted] = table.stamp[counted] = self.turn
+            rows = table.next[rows]
+        expiring = counters[table.expiry_us[counters] != NEVER]
+        if len(expiring):
+            self.expire_at(expiring, NEVER)
+        self.is_changed = self.has_dead = True
+
+    def expire_at(self, counters: Ints, time_us: int) -> None:
+        """The counters expire then, whatever was said before."""
+        table = self.table
+        self.edition += 1
+        table.expiry_us[counters] = time_us
+        table.edition[counters] = self.edition
+        table.expiry_by[counters] = OWN
+        table.expiry_by_version[counters] = table.expiry_stamp[counters] = self.turn
+        self.is_changed = True
+
+    # What others did.
+
+    def merge_parts(self, parts: Parts, local: Ints, *, is_trusted: bool = False) -> Ints:
+        """Take what is newer than what is here; `local` are the numbers that replicas have here.
+
+        Returns the rows that hold the parts now, or held before what is newer.
+        """
+        table = self.table
+        owner = local[parts.owner]
+        by = np.where(parts.by >= 0, local[parts.by], NOBODY)
+        counters = self.place(parts.names)
+        rows = table.find(counters, owner)
+        absent = rows < 0
+        if absent.any():
+            new = absent
+            if not is_trusted:
+                new = absent & ~self.covers(owner, parts.version, by, parts.by_version)
+            if new.any():
+                rows[new] = table.new_parts(counters[new], owner[new])
+            # Nothing is smaller than nothing: what is absent and not new is never newer.
+            taken = new | (~absent & self._is_newer(rows, parts, by))
+        else:
+            taken = self._is_newer(rows, parts, by)
+        at = rows[taken]
+        if len(at):
+            table.generation[at] = parts.generation[taken]
+            table.version[at] = parts.version[taken]
+            table.value[at] = parts.value[taken]
+            table.by[at] = by[taken]
+            table.by_version[at] = parts.by_version[taken]
+            table.stamp[at] = self.turn
+            self.is_changed = True
+            self.has_dead = self.has_dead or bool((parts.version[taken] == 0).any())
+        if absent.any():
+            self._forget_bare(counters[absent])
+        return rows
+
+    def merge_expiries(self, expiries: Expiries, local: Ints, *, is_trusted: bool = False) -> None:
+        """The newest edition of each counter's expiry wins."""
+        table = self.table
+        by = local[expiries.by]
+        counters = self.place(expiries.names)
+        mine = table.edition[counters]
+        rank = self.knowledge.rank
+        newer = (expiries.edition > mine) | (
+            (expiries.edition == mine) & (rank[by] > rank[table.expiry_by[counters]])
+        )
+        if not is_trusted:
+            # Where none is here, a covered one was dropped with its counter.
+            versions = self.knowledge.versions
+            newer &= (mine > 0) | (versions[by] < expiries.by_version)
+        at = counters[newer]
+        if len(at):
+            table.expiry_us[at] = expiries.time_us[newer]
+            table.edition[at] = expiries.edition[newer]
+            table.expiry_by[at] = by[newer]
+            table.expiry_by_version[at] = expiries.by_version[newer]
+            table.expiry_stamp[at] = self.turn
+            self.is_changed = True
+        self._forget_bare(counters)
+
+    def covers(self, owner: Ints, version: Ints, by: Ints, by_version: Ints) -> Flags:
+        """Whether this replica's versions cover the dots of parts."""
+        versions = self.knowledge.versions
+        counted = version > 0
+        return versions[np.where(counted, owner, by)] >= np.where(counted, version, by_version)
+
+    def _is_newer(self, rows: Ints, parts: Parts, by: Ints) -> Flags:
+        table = self.table
+        generation, version = table.generation[rows], table.version[rows]
+        same = parts.generation == generation
+        newer: Flags = (parts.generation > generation) | (same & (parts.version > version))
+        # Two that began the same generation: one name for both, the same one everywhere.
+        tied = same & (parts.version == 0) & (version == 0)
+        if tied.any():
+            mine, rank = table.by_version[rows], self.knowledge.rank
+            newer |= tied & (
+                (parts.by_version > mine)
+                | ((parts.by_version == mine) & (rank[by] > rank[table.by[rows]]))
+            )
+        return newer
+
+    # Giving back.
+
+    def drop_dead(self) -> int:
+        """Forget parts that nobody counted in since they were deleted, once everybody knows.
+
+        Those of the open turn stay: the disk would bring back what they were before.
+        """
+        if not self.has_dead:
+            return 0
+        table, stable = self.table, self.knowledge.stable()
+        used = slice(0, table.parts)
+        by, by_version = table.by[used], table.by_version[used]
+        dead = (table.version[used] == 0) & (by >= 0) & (stable[by] >= by_version)
+        dead &= table.stamp[used] < self.turn
+        rows = np.flatnonzero(dead).tolist()
+        for row in rows:
+            if table.owner.item(row) == OWN:
+                # Above all that others may still remember of this part.
+                self.floor = max(self.floor, table.generation.item(row) + 1)
+            table.drop_part(row)
+        bare = table.bare()
+        by, by_version = table.expiry_by[bare], table.expiry_by_version[bare]
+        closed = table.expiry_stamp[bare] < self.turn
+        gone = bare[closed & ((by < 0) | (stable[by] >= by_version))]
+        for counter in gone.tolist():
+            table.drop_counter(counter)
+        self.has_dead = len(bare) > len(gone) or bool(
+            ((table.version[used] == 0) & (table.by[used] >= 0)).any()
+        )
+        return len(rows)
+
+    def drop_absent(self, rows: Ints, versions: Ints, local: Ints) -> None:
+        """Forget parts that the sender of everything it has does not have any more."""
+        table = self.table
+        covered = np.zeros(len(self.knowledge.replicas), dtype=np.int64)
+        covered[local] = versions
+        counted = table.version[: table.parts] > 0
+        dot = np.where(counted, table.owner[: table.parts], table.by[: table.parts])
+        turn = np.where(counted, table.version[: table.parts], table.by_version[: table.parts])
+        gone = (table.counter[: table.parts] >= 0) & (table.stamp[: table.parts] > 0)
+        gone &= covered[dot] >= turn
+        gone[rows[rows >= 0]] = False
+        for row in np.flatnonzero(gone).tolist():
+            counter = table.counter.item(row)
+            table.drop_part(row)
+            if table.first.item(counter) < 0:
+                table.drop_counter(counter)
+
+    def _forget_bare(self, counters: Ints) -> None:
+        """Let go of counters that got a row for something that turned out to be old."""
+        table = self.table
+        bare = (table.first[counters] < 0) & (table.edition[counters] == 0)
+        if bare.any():
+            for counter in np.unique(counters[bare]).tolist():
+                table.drop_counter(counter)

@@ -1,0 +1,209 @@
+"""Parts and counters in columns, and the way from a name to its parts.
+
+    names ──▶ counter ──▶ first ──▶ part ──▶ next ──▶ part ──▶ nobody
+
+A counter has as many parts as replicas counted in it, which are few; so its parts are a chain,
+which many counters walk together, link by link. Rows that were dropped are used again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidemill.counters.message import Flags, Ints
+from tidemill.limits import INT64_MAX
+
+NEVER = INT64_MAX  # when a counter expires that does not
+NONE = -1
+_FREE = -2  # the first part of a counter that is none
+_ROWS_MIN = 16
+
+
+class Table:
+    """The columns, which grow by doubling. `stamp` is the turn of ours that changed a row."""
+
+    _PART_COLUMNS = (
+        "counter",
+        "owner",
+        "generation",
+        "version",
+        "value",
+        "by",
+        "by_version",
+        "stamp",
+        "next",
+    )
+    _COUNTER_COLUMNS = (
+        "first",
+        "expiry_us",
+        "edition",
+        "expiry_by",
+        "expiry_by_version",
+        "expiry_stamp",
+    )
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+        self.names: list[str] = []  # by counter; "" if the row is free
+        self.parts = 0  # rows in use or free; what is behind was never used
+        self._free_parts: list[int] = []
+        self._free_counters: list[int] = []
+        self.counter, self.owner, self.generation = _column(), _column(), _column()
+        self.version, self.value, self.by, self.by_version = (_column() for _ in range(4))
+        self.stamp, self.next = _column(), _column()
+        self.first, self.expiry_us, self.edition = _column(), _column(), _column()
+        self.expiry_by, self.expiry_by_version, self.expiry_stamp = (_column() for _ in range(3))
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def counters(self) -> int:
+        """Rows of counters, in use or free."""
+        return len(self.names)
+
+    def place(self, names: list[str]) -> Ints:
+        """The counters of these names; those that are not there yet are made."""
+        index = self.index
+        found = list(map(index.get, names))
+        if None in found:
+            new = [name for name, counter in zip(names, found, strict=True) if counter is None]
+            self._new_counters(list(dict.fromkeys(new)))
+            found = list(map(index.get, names))
+        return np.array(found, dtype=np.int64)
+
+    def find(self, counters: Ints, owners: Ints | int) -> Ints:
+        """The part of each owner in each counter, or none."""
+        rows: Ints = self.first[counters]
+        while True:
+            other = (rows >= 0) & (self.owner[rows] != owners)
+            if not other.any():
+                return rows
+            rows = np.where(other, self.next[rows], rows)
+
+    def chain(self, counter: int) -> list[int]:
+        """All parts of one counter."""
+        rows = []
+        row = self.first.item(counter)
+        while row >= 0:
+            rows.append(row)
+            row = self.next.item(row)
+        return rows
+
+    def new_parts(self, counters: Ints, owners: Ints) -> Ints:
+        """Rows for parts that are not there, linked to their counters; no part is given twice."""
+        count = len(counters)
+        rows = np.empty(count, dtype=np.int64)
+        reused = min(count, len(self._free_parts))
+        if reused:
+            rows[:reused] = self._free_parts[-reused:]
+            del self._free_parts[-reused:]
+        fresh = count - reused
+        if self.parts + fresh > len(self.counter):
+            self._grow(self._PART_COLUMNS, self.parts + fresh)
+        rows[reused:] = np.arange(self.parts, self.parts + fresh)
+        self.parts += fresh
+        self.counter[rows] = counters
+        self.owner[rows] = owners
+        self.generation[rows] = self.version[rows] = self.value[rows] = 0
+        self.by[rows] = NONE
+        self.by_version[rows] = 0
+        # Several may belong to one counter: each round links one of each, the last one written.
+        left = rows
+        while len(left):
+            of = self.counter[left]
+            before = self.first[of]
+            self.first[of] = left
+            linked = self.first[of] == left
+            self.next[left[linked]] = before[linked]
+            left = left[~linked]
+        return rows
+
+    def drop_part(self, row: int) -> None:
+        """Take a part out of its counter; the row is free."""
+        counter = self.counter.item(row)
+        after = self.next.item(row)
+        at = self.first.item(counter)
+        if at == row:
+            self.first[counter] = after
+        else:
+            while self.next.item(at) != row:
+                at = self.next.item(at)
+            self.next[at] = after
+        self.version[row] = self.stamp[row] = 0
+        self.by[row] = NONE
+        self.counter[row] = NONE
+        self._free_parts.append(row)
+
+    def drop_counter(self, counter: int) -> None:
+        """Forget a counter that has no parts."""
+        del self.index[self.names[counter]]
+        self.names[counter] = ""
+        self.first[counter] = _FREE
+        self.edition[counter] = self.expiry_stamp[counter] = 0
+        self._free_counters.append(counter)
+
+    def bare(self) -> Ints:
+        """Counters that have no parts left."""
+        return np.flatnonzero(self.first[: self.counters] == NONE)
+
+    def sums(self, counters: Ints) -> tuple[Ints, Flags, Flags]:
+        """For each counter its value, whether anybody counted in it since it was deleted, and
+        whether the value is one that int64 may not hold (then it is not right, either).
+        """
+        totals = np.zeros(len(counters), dtype=np.int64)
+        # An int64 sum wraps; the float beside it is too coarse to be the value, but not to tell.
+        coarse = np.zeros(len(counters))
+        is_there = np.zeros(len(counters), dtype=np.bool_)
+        rows: Ints = self.first[counters]
+        at = np.arange(len(counters))
+        while True:
+            linked = rows >= 0
+            if not linked.all():
+                rows, at = rows[linked], at[linked]
+            if not len(rows):
+                return totals, is_there, np.abs(coarse) >= 2.0**62
+            values = self.value[rows]
+            totals[at] += values
+            coarse[at] += values
+            is_there[at] |= self.version[rows] > 0
+            rows = self.next[rows]
+
+    def sum(self, counter: int) -> tuple[int, bool]:
+        """The exact value of one counter, of any size, and whether anybody counted in it."""
+        total, is_there = 0, False
+        row = self.first.item(counter)
+        while row >= 0:
+            total += self.value.item(row)
+            is_there = is_there or self.version.item(row) > 0
+            row = self.next.item(row)
+        return total, is_there
+
+    def _new_counters(self, names: list[str]) -> None:
+        free = self._free_counters
+        reused = [free.pop() for _ in range(min(len(free), len(names)))]
+        for counter, name in zip(reused, names, strict=False):
+            self.names[counter] = name
+        start = len(self.names)
+        self.names += names[len(reused) :]
+        if len(self.names) > len(self.first):
+            self._grow(self._COUNTER_COLUMNS, len(self.names))
+        counters = [*reused, *range(start, len(self.names))]
+        self.index.update(zip(names, counters, strict=True))
+        self.first[counters] = self.expiry_by[counters] = NONE
+        self.expiry_us[counters] = NEVER
+        self.edition[counters] = 0
+        self.expiry_by_version[counters] = self.expiry_stamp[counters] = 0
+
+    def _grow(self, columns: tuple[str, ...], rows: int) -> None:
+        size = max(_ROWS_MIN, 1 << (rows - 1).bit_length())
+        for name in columns:
+            old: Ints = getattr(self, name)
+            column = np.zeros(size, dtype=np.int64)
+            column[: len(old)] = old
+            setattr(self, name, column)
+
+
+def _column() -> Ints:
+    # Never empty, so that a row that is none is not out of bounds.
+    return np.zeros(_ROWS_MIN, dtype=np.int64)

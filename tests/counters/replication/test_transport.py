@@ -1,0 +1,206 @@
+"""Calls between nodes: errors, bounds, certificates, garbage, and what a fork leaves of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import tidemill as tm
+from tests.counters.replication.certificates import Authority
+from tests.services.server import free_port
+from tidemill.counters.replication import caller as caller_module
+from tidemill.counters.replication import server as server_module
+from tidemill.counters.replication.address import Address
+from tidemill.counters.replication.caller import Caller
+from tidemill.counters.replication.server import Call, Server
+from tidemill.limits import CALLS_MAX
+
+ROOT = Path(__file__).resolve().parents[3]
+ANY = Address.of("127.0.0.1:0")
+BYTES_MAX = 1_000_000  # in place of a limit that would take a quarter of a gigabyte to reach
+
+
+def answer(call: Call) -> Iterator[bytes | pa.Buffer]:
+    """Says what was said, and by whom."""
+    if call.action == "refuse":
+        raise tm.InvalidInput("that is never accepted")
+    if call.action == "fail":
+        raise ZeroDivisionError("secret words")
+    if call.action == "flood":
+        yield b"x" * (2 * BYTES_MAX)
+    yield call.body
+    yield (call.caller or "").encode()
+
+
+def call(
+    address: Address, action: str = "echo", body: bytes = b"", tls: tm.Tls | None = None
+) -> list[bytes]:
+    with Caller(address, None if tls is None else tls.read(), timeout_s=10) as caller:
+        return [part.to_pybytes() for part in caller.call(action, body)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(ANY, None, answer) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def secure(authority: Authority) -> Iterator[Server]:
+    with Server(ANY, authority.issue("node-1").read(), answer) as made:
+        yield made
+
+
+def test_an_answer_is_what_was_said(server: Server) -> None:
+    assert call(server.address, body=b"hello") == [b"hello", b""]
+
+
+def test_an_error_of_ours_arrives_as_what_it_is(server: Server) -> None:
+    with pytest.raises(tm.InvalidInput, match="that is never accepted"):
+        call(server.address, "refuse")
+
+
+def test_a_fault_arrives_without_its_traceback(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(tm.Unavailable, match="a fault of ours") as caught:
+        call(server.address, "fail")
+    assert "secret words" not in str(caught.value)
+    assert "secret words" in caplog.text
+
+
+def test_nobody_there_is_unavailable() -> None:
+    with pytest.raises(tm.Unavailable, match="does not answer"):
+        call(Address("127.0.0.1", free_port()))
+
+
+def test_somebody_else_there_is_unavailable() -> None:
+    class Other(flight.FlightServerBase):  # type: ignore[misc]
+        pass
+
+    with Other("grpc://127.0.0.1:0") as other, pytest.raises(tm.Unavailable, match="is it a node"):
+        call(Address("127.0.0.1", other.port))
+
+
+def test_what_is_too_large_is_refused_at_either_end(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (caller_module, server_module):
+        monkeypatch.setattr(module, "MESSAGE_BYTES_MAX", BYTES_MAX)
+    with pytest.raises(tm.TooLarge, match="at most 1,000,000 bytes"):
+        call(server.address, body=bytes(BYTES_MAX + 1))
+    client = flight.FlightClient(f"grpc://{server.address}")
+    with pytest.raises(flight.FlightServerError, match="at most 1,000,000 bytes"):
+        list(client.do_action(flight.Action("echo", bytes(BYTES_MAX + 1))))
+    client.close()
+    with pytest.raises(tm.TidemillError, match="more than is accepted"):
+        call(server.address, "flood")
+    assert call(server.address, body=b"lives on")[0] == b"lives on"
+
+
+def test_garbage_on_the_port_harms_nobody(server: Server, secure: Server) -> None:
+    for one in (server, secure):
+        for garbage in (os.urandom(5_000), b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\n"):
+            with socket.create_connection((one.address.host, one.address.port)) as line:
+                line.sendall(garbage)
+                line.shutdown(socket.SHUT_WR)
+                while line.recv(4_096):
+                    pass
+    assert call(server.address, body=b"lives on")[0] == b"lives on"
+
+
+def test_a_certificate_tells_who_calls(secure: Server, authority: Authority) -> None:
+    assert call(secure.address, tls=authority.issue("node-2"))[1] == b"node-2"
+
+
+def test_a_foreign_certificate_is_refused_by_both(
+    secure: Server, authority: Authority, tmp_path: Path
+) -> None:
+    foreign = Authority(tmp_path).issue("node-2")
+    with pytest.raises(tm.NoAccess, match="check its certificate"):
+        call(secure.address, tls=foreign)
+    ours = authority.issue("node-2")
+    knows_us = tm.Tls(certificate=foreign.certificate, key=foreign.key, authority=ours.authority)
+    with pytest.raises(tm.Unavailable, match="may not accept this node's certificate"):
+        call(secure.address, tls=knows_us)
+    with pytest.raises(tm.Unavailable):
+        call(secure.address)
+    assert call(secure.address, tls=ours, body=b"lives on")[0] == b"lives on"
+
+
+def test_an_address_that_is_taken_is_told(server: Server) -> None:
+    with pytest.raises(tm.Locked, match=r"listens on 127\.0\.0\.1"):
+        Server(server.address, None, answer)
+    with pytest.raises(tm.InvalidInput, match=r"cannot listen on 192\.0\.2\.1"):
+        Server(Address("192.0.2.1", 0), None, answer)
+
+
+def test_a_key_of_another_certificate_is_told(authority: Authority) -> None:
+    one, two = authority.issue("node-1"), authority.issue("node-2")
+    mixed = tm.Tls(certificate=one.certificate, key=two.key, authority=one.authority)
+    with pytest.raises(tm.InvalidInput, match="belong together"):
+        Server(ANY, mixed.read(), answer)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"), [("missing.pem", "there is no file"), ("empty.pem", "holds no certificate")]
+)
+def test_files_that_are_none_are_told(tmp_path: Path, file: str, words: str) -> None:
+    (tmp_path / "empty.pem").write_bytes(b"")
+    with pytest.raises(tm.InvalidInput, match=words):
+        tm.Tls(certificate=tmp_path / file, key="no.key", authority="ca.pem").read()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":1", "host:70000", "a b:1", "::1:1", 7, None]
+)
+def test_what_is_no_address_is_told(text: object) -> None:
+    with pytest.raises(tm.InvalidInput, match="is no address"):
+        Address.of(text)
+
+
+@pytest.mark.slow
+def test_a_forked_child_ends_as_usual_and_its_parent_goes_on() -> None:
+    program = """
+import os, sys
+from tests.counters.replication.test_transport import ANY, answer
+from tidemill.counters.replication.caller import Caller
+from tidemill.counters.replication.server import Server
+server = Server(ANY, None, answer)
+caller = Caller(server.address, None, timeout_s=10)
+caller.call("echo", b"")
+if not (child := os.fork()):
+    del server, caller
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(caller.call("echo", b"")))
+caller.close(); server.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert (done.stdout, done.returncode) == ("7 2\n", 0), done.stderr
+
+
+def test_no_more_calls_are_taken_than_there_is_room_for(server: Server) -> None:
+    assert CALLS_MAX > 1
+    room = server._flight._room
+    taken = [room.acquire(blocking=False) for _ in range(CALLS_MAX)]
+    assert all(taken)
+    with pytest.raises(tm.Unavailable, match="try again"):
+        call(server.address)
+    for _ in taken:
+        room.release()
+    assert call(server.address, body=b"lives on")[0] == b"lives on"

@@ -1,0 +1,80 @@
+"""Clusters that lose, double and reorder messages, restart and meet again: see `simulator`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.counters.simulator import Cluster
+
+SCHEDULES = 24_000
+BLOCKS = 8  # items of the suite, so that its workers share them
+
+# What has to have happened in a block of that size, or the simulator went soft.
+FAULTS = (
+    "clock jumps",
+    "counters that started again",
+    "dead parts forgotten",
+    "deletes",
+    "kills before a save",
+    "messages cut off",
+    "messages lost",
+    "messages of removed nodes",
+    "messages out of order",
+    "messages that came twice",
+    "nodes added",
+    "nodes removed",
+    "partitions",
+    "restarts with state",
+    "restarts without state",
+    "schedules with an exact sum",
+    "snapshots",
+    "TTLs",
+)
+
+Tally = Callable[[str, int], None]
+
+
+def simulate(seeds: range) -> Counter[str]:
+    """Run schedules; a violation names its seed, for `Cluster(seed, Counter()).run()`."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        Cluster(seed, seen).run()
+    seen["schedules"] = len(seeds)
+    return seen
+
+
+def test_a_few_schedules_converge() -> None:
+    assert simulate(range(200))["messages"] > 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_clusters_converge_whatever_happens_to_them(block: int, tally: Tally) -> None:
+    each = SCHEDULES // BLOCKS
+    seen = simulate(range(block * each, (block + 1) * each))
+    for name, number in seen.items():
+        tally(f"counters: {name}", number)
+    assert [fault for fault in FAULTS if not seen[fault]] == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_long_schedules_of_a_fresh_seed_converge(block: int, tally: Tally) -> None:
+    seen: Counter[str] = Counter()
+    first = int.from_bytes(os.urandom(6), "little")
+    for seed in range(first, first + 50_000):
+        Cluster(seed, seen).run(steps=120)
+    tally("counters: long schedules", 50_000)
+    assert seen["messages"] > 1_000_000
+
+
+def test_a_schedule_replays_from_its_seed() -> None:
+    one, other = Counter[str](), Counter[str]()
+    for seed in range(40):
+        Cluster(seed, one).run()
+        Cluster(seed, other).run()
+    assert one == other
