@@ -20,15 +20,23 @@ if sys.platform == "win32":
 if TYPE_CHECKING:
     from tidemill import aio
     from tidemill.batch import Batch, Item, LogBatch, LogItem
+    from tidemill.counters.counters import Counters
+    from tidemill.counters.replication.tls import Tls
     from tidemill.errors import (
+        BadMessage,
         BucketMismatch,
         Bug,
         CallerError,
         Closed,
         Corrupt,
+        CounterExpired,
+        CounterOverflow,
         DiskFull,
+        DuplicateNode,
         Fenced,
         ForkRemoved,
+        GeometryMismatch,
+        GroupRemoved,
         InvalidInput,
         InvalidKey,
         InvalidName,
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
         MissingExtra,
         MissingRows,
         NoAccess,
+        NodeRemoved,
+        NoSuchCounter,
         NotAnArchive,
         NotAQueue,
         OldFormat,
@@ -47,6 +57,7 @@ if TYPE_CHECKING:
         QueueFull,
         ReadInProgress,
         ReadOnly,
+        RingExhausted,
         SchemaMismatch,
         StagingLost,
         StorageFailed,
@@ -74,11 +85,16 @@ if TYPE_CHECKING:
     from tidemill.log.receiver import Received, Receiver
     from tidemill.log.restoring import restore
     from tidemill.log.sends import SOURCED, Sourced
+    from tidemill.records.group import Group
+    from tidemill.records.protocol.reading import Outcome
+    from tidemill.records.protocol.values import Entry
+    from tidemill.records.ring import Ring, RingInfo
 
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: RUF022 (in plain order)
     "Archived",
+    "BadMessage",
     "Batch",
     "BucketMismatch",
     "Bug",
@@ -86,12 +102,20 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "Closed",
     "Consumer",
     "Corrupt",
+    "CounterExpired",
+    "CounterOverflow",
+    "Counters",
     "Custom",
     "DiskFull",
+    "DuplicateNode",
     "Ends",
+    "Entry",
     "Fenced",
     "Fork",
     "ForkRemoved",
+    "GeometryMismatch",
+    "Group",
+    "GroupRemoved",
     "InvalidInput",
     "InvalidKey",
     "InvalidName",
@@ -104,10 +128,13 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "MissingExtra",
     "MissingRows",
     "NoAccess",
+    "NoSuchCounter",
+    "NodeRemoved",
     "NotAQueue",
     "NotAnArchive",
     "OldFormat",
     "Outbox",
+    "Outcome",
     "OutcomeUnknown",
     "PipelineFailed",
     "PriorityQueue",
@@ -122,6 +149,9 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "Received",
     "Receiver",
     "Restored",
+    "Ring",
+    "RingExhausted",
+    "RingInfo",
     "SOURCED",
     "SchemaMismatch",
     "Shift",
@@ -131,6 +161,7 @@ __all__ = [  # noqa: RUF022 (in plain order)
     "StorageFailed",
     "SurroundingsError",
     "TidemillError",
+    "Tls",
     "TooLarge",
     "TransactionRewound",
     "Trimmed",
@@ -148,6 +179,8 @@ __all__ = [  # noqa: RUF022 (in plain order)
 # Spark, or a command, needs a part of them, and most programs have no event loop, and are healthy.
 _HOMES = {
     "tidemill.batch": ("Batch", "Item", "LogBatch", "LogItem"),
+    "tidemill.counters.counters": ("Counters",),
+    "tidemill.counters.replication.tls": ("Tls",),
     "tidemill.files.bucket": ("Custom", "Shift", "Width"),
     "tidemill.files.consumer": ("Consumer",),
     "tidemill.files.fork": ("Fork",),
@@ -163,6 +196,10 @@ _HOMES = {
     "tidemill.log.receiver": ("Received", "Receiver"),
     "tidemill.log.restoring": ("restore",),
     "tidemill.log.sends": ("SOURCED", "Sourced"),
+    "tidemill.records.group": ("Group",),
+    "tidemill.records.protocol.reading": ("Outcome",),
+    "tidemill.records.protocol.values": ("Entry",),
+    "tidemill.records.ring": ("Ring", "RingInfo"),
 }
 _MODULES = {"aio": "tidemill.aio", "doctor": "tidemill.files.doctor"}
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

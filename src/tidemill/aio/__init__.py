@@ -11,11 +11,25 @@
 """
 
 from tidemill.aio.consumer import Consumer
+from tidemill.aio.counters import Counters
 from tidemill.aio.fork import Fork
+from tidemill.aio.group import Group
 from tidemill.aio.log import Log
 from tidemill.aio.priority_queue import PriorityQueue
 from tidemill.aio.publisher import Publisher
 from tidemill.aio.read import Read
 from tidemill.aio.receiver import Receiver
+from tidemill.aio.ring import Ring
 
-__all__ = ["Consumer", "Fork", "Log", "PriorityQueue", "Publisher", "Read", "Receiver"]
+__all__ = [
+    "Consumer",
+    "Counters",
+    "Fork",
+    "Group",
+    "Log",
+    "PriorityQueue",
+    "Publisher",
+    "Read",
+    "Receiver",
+    "Ring",
+]

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidemill.aio.cancellation import settle
 from tidemill.aio.publisher import Publisher
 from tidemill.aio.receiver import Receiver
-from tidemill.aio.threads import Threads
+from tidemill.aio.twin import Twin
 from tidemill.batch import LogBatch
-from tidemill.closing import AsyncClosing
-from tidemill.errors import Closed
 from tidemill.limits import (
-    AIO_THREADS_MAX,
     PENDING_SEND_BYTES_MAX,
     PREFETCH_BYTES,
     RECEIVED_ROWS_MAX,
@@ -31,11 +25,8 @@ from tidemill.log.start import Start
 if TYPE_CHECKING:
     from tidemill.log.archive.report import ArchiveReport
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-
-class Log(AsyncClosing):
+class Log(Twin[plain.Log]):
     """The twin of `tm.Log`: the same options and methods, awaited.
 
     >>> import asyncio, tidemill as tm
@@ -60,31 +51,8 @@ class Log(AsyncClosing):
         schema: pa.Schema | None = None,
         **options: Any,
     ) -> None:
+        super().__init__(lambda: plain.Log(address, schema=schema, **options))
         self._address = address
-        self._open_log = lambda: plain.Log(address, schema=schema, **options)
-        self._log: plain.Log | None = None
-        self._threads: Threads | None = None
-        self._closing: asyncio.Future[None] | None = None
-
-    async def open(self) -> Self:
-        """Open the log, and make it if it is not there; `async with` does the same.
-
-        >>> import asyncio, tidemill as tm
-        >>> async def main():
-        ...     log = await tm.aio.Log("memory:doc-aio-open").open()
-        ...     await log.close()
-        >>> asyncio.run(main())
-        """
-        if self._threads is not None:
-            raise Closed(f"{self!r} was opened before; make another handle")
-        self._threads = Threads(AIO_THREADS_MAX)
-        try:
-            self._log = await self._threads.run(self._open_log)
-        except BaseException:
-            threads, self._threads = self._threads, None
-            await threads.end()
-            raise
-        return self
 
     @property
     def schema(self) -> pa.Schema:
@@ -180,39 +148,5 @@ class Log(AsyncClosing):
         """Verify the archive and how it fits the log; changes nothing unless told to repair."""
         return await self._run(self._opened().verify_archive, deep=deep, repair=repair)
 
-    async def close(self) -> None:
-        """Close the publishers and receivers that were made here, and let go."""
-        if self._threads is None or self._log is None:
-            return
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close(self._log, self._threads))
-        # Whoever is cancelled meanwhile does not leave it half closed.
-        await asyncio.shield(self._closing)
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
     def __repr__(self) -> str:
         return f"<aio.Log at {str(self._address)!r}>"
-
-    async def _close(self, log: plain.Log, threads: Threads) -> None:
-        try:
-            await threads.begin(log.close)
-        finally:
-            await threads.end()
-
-    def _opened(self) -> plain.Log:
-        if self._log is None:
-            raise Closed(f"{self!r} is not open: use `async with`, or await open()")
-        if self._closing is not None:
-            raise Closed(f"{self!r} was closed; open it again to use it")
-        return self._log
-
-    def _pool(self) -> Threads:
-        if self._threads is None:
-            raise Closed(f"{self!r} is not open: use `async with`, or await open()")
-        return self._threads
-
-    async def _run(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        await settle()
-        return await self._pool().run(call, *args, **options)

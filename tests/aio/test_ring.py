@@ -1,0 +1,80 @@
+"""A ring used from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+
+import tidemill as tm
+
+
+def _ring(**options: int) -> tm.aio.Ring:
+    return tm.aio.Ring(f"memory:aio-{uuid.uuid4().hex}", **{"capacity": 3, **options})
+
+
+def test_everything_can_be_awaited() -> None:
+    async def main() -> None:
+        async with _ring() as ring:
+            assert ring.capacity == 3
+            assert await ring.enqueue(b"a", operation_id="first") == 0
+            assert await ring.enqueue_many([1, 2]) == 1
+            assert (await ring.outcome("first")).offset == 0
+            assert await ring.get(1) == (1, 1)
+            assert await ring.get_many(0, 9) == [(0, b"a"), (1, 1), (2, 2)]
+            audit = await ring.group("audit")
+            assert audit.name == "audit"
+            assert await audit.dequeue_many(2) == [(0, b"a"), (1, 1)]
+            assert await ring.dequeue() == (0, b"a")
+            assert (await ring.info()).groups == {"default": 2, "audit": 1}
+            await audit.remove()
+            with pytest.raises(tm.GroupRemoved):
+                await audit.dequeue()
+            await ring.remove()
+
+    asyncio.run(main())
+
+
+def test_many_who_wait_hold_no_threads() -> None:
+    async def main() -> None:
+        async with _ring() as ring:
+            waiting = [asyncio.create_task(ring.dequeue(wait_s=60)) for _ in range(50)]
+            await asyncio.sleep(0)
+            for number in range(50):
+                await ring.enqueue(number, wait_s=60)
+            found = await asyncio.gather(*waiting)
+            assert sorted(entry.offset for entry in found if entry) == list(range(50))
+
+    asyncio.run(main())
+
+
+def test_a_wait_that_is_cancelled_has_taken_nothing() -> None:
+    async def main() -> None:
+        async with _ring() as ring:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(ring.dequeue(wait_s=60), 0.1)
+            await ring.enqueue(b"a")
+            assert await ring.dequeue() == (0, b"a")
+            assert await ring.dequeue(wait_s=0.01) is None
+            await ring.enqueue_many([1, 2, 3])
+            with pytest.raises(tm.QueueFull):
+                await ring.enqueue(4, wait_s=0.01)
+
+    asyncio.run(main())
+
+
+def test_a_ring_that_is_not_open_says_so() -> None:
+    async def main() -> None:
+        ring = _ring()
+        with pytest.raises(tm.Closed, match="not open"):
+            await ring.enqueue(b"a")
+        await ring.open()
+        await ring.close()
+        await ring.close()
+        with pytest.raises(tm.Closed, match="was closed"):
+            await ring.dequeue()
+        with pytest.raises(tm.NotAQueue):
+            await tm.aio.Ring("memory:no-such-ring").open()
+
+    asyncio.run(main())
