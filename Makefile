@@ -38,7 +38,7 @@ run: $(VENV)/.spark ## Run the main job end to end on a temporary folder, and wr
 
 # Tests and benchmarks start real servers. What is missing is installed with the system's package
 # manager; nothing is left running.
-SERVERS := mariadbd
+SERVERS := mariadbd redis-server etcd
 
 .PHONY: services
 services: ## Install the servers that tests and benchmarks start, if they are missing
@@ -67,7 +67,6 @@ docs: $(VENV)/.docs ## Build the site of the documentation; a broken link is an 
 
 .PHONY: bench
 bench: $(VENV)/.bench services ## Measure against the raw disk and against peers; writes benchmarks/results/
-	@sh tests/services/install.sh redis-server
 	$(BIN)/python -m benchmarks
 
 .PHONY: soak

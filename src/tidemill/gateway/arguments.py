@@ -15,6 +15,8 @@ from tidemill.limits import INT64_MAX, INT64_MIN
 
 QUEUE_VARIABLE = "TIDEMILL_QUEUE"
 LOG_VARIABLE = "TIDEMILL_LOG"
+RING_VARIABLE = "TIDEMILL_RING"
+COUNTERS_VARIABLE = "TIDEMILL_COUNTERS"
 
 FORMATS = ("ndjson", "csv", "parquet", "lines")
 BINARY = ("utf8", "base64")
@@ -22,6 +24,7 @@ SYNC_MODES = ("full", "data", "index", "none")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(s|m|h|d)", re.ASCII)
+_NODE = re.compile(r"[^/]+:[0-9]{1,5}", re.ASCII)
 _DURATION_S_MAX = 86_400 * 365_000
 _SIZE = re.compile(
     r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?(?:([KMGTP])(i)?)?B?", re.ASCII | re.IGNORECASE
@@ -188,6 +191,27 @@ def add_log(parser: argparse.ArgumentParser, *others: Positional) -> None:
     _set_positionals(parser, "LOG", LOG_VARIABLE, others)
 
 
+def add_ring(parser: argparse.ArgumentParser, *others: Positional) -> None:
+    """The same for a command on a ring."""
+    parser.add_argument(
+        "queue",
+        nargs="?",
+        metavar="RING",
+        help=f"the ring: redis://host/name, mysql://user@host/database/name, etcd://host/name, or "
+        f"aerospike://host/namespace/name ({RING_VARIABLE})",
+    )
+    _set_positionals(parser, "RING", RING_VARIABLE, others)
+
+
+def add_node(parser: argparse.ArgumentParser, *others: Positional) -> None:
+    """The same for a command on the counters of a node that runs."""
+    parser.add_argument(
+        "queue", nargs="?", metavar="NODE", help=f"host:port of a node ({COUNTERS_VARIABLE})"
+    )
+    _set_positionals(parser, "NODE", COUNTERS_VARIABLE, others)
+    parser.set_defaults(looks_like_home=_NODE.fullmatch)
+
+
 def _set_positionals(
     parser: argparse.ArgumentParser, noun: str, variable: str, others: tuple[Positional, ...]
 ) -> None:
@@ -210,7 +234,9 @@ def fill_positionals(options: argparse.Namespace) -> None:
     noun, variable = options.home
     home = os.environ.get(variable)
     required = [other for other in others if other.is_required]
-    if home and (len(values) <= len(required) or _fits(values[0], others, required)):
+    looks_like_home = getattr(options, "looks_like_home", None)
+    is_left_out = len(values) <= len(required) or _fits(values[0], others, required)
+    if home and (is_left_out or (looks_like_home and not looks_like_home(values[0]))):
         values.insert(0, home)
     missing = [noun, *(other.name.upper() for other in required)][len(values) :]
     if missing:

@@ -2,7 +2,7 @@
 
 >>> import tidemill as tm
 >>> status_of(tm.Locked("another process owns it"))
-ExitStatus(number=5, kind='locked', meaning='another process owns the folder')
+ExitStatus(number=5, kind='locked', meaning='another process owns the folder, or holds the ring')
 """
 
 from __future__ import annotations
@@ -10,19 +10,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidemill.errors import (
+    BadMessage,
     CallerError,
     Corrupt,
+    CounterExpired,
     DiskFull,
+    DuplicateNode,
     Fenced,
     Locked,
     MissingExtra,
     NoAccess,
+    NodeRemoved,
+    NoSuchCounter,
     NotAnArchive,
     NotAQueue,
     OldFormat,
     OutcomeUnknown,
     PipelineFailed,
     QueueFull,
+    RingExhausted,
     StagingLost,
     StorageFailed,
     Unavailable,
@@ -45,8 +51,8 @@ FAILED = ExitStatus(1, "failed", "a fault of ours: please report it")
 USAGE = ExitStatus(2, "usage", "the command was not understood")
 INVALID_INPUT = ExitStatus(3, "invalid-input", "rows, keys, names or options that are refused")
 NOT_FOUND = ExitStatus(4, "not-found", "no queue, fork or file of that name")
-LOCKED = ExitStatus(5, "locked", "another process owns the folder")
-FULL = ExitStatus(6, "full", "the disk is full, or the queue at its `bytes_max`")
+LOCKED = ExitStatus(5, "locked", "another process owns the folder, or holds the ring")
+FULL = ExitStatus(6, "full", "the disk is full, or the queue or ring is")
 NO_ACCESS = ExitStatus(7, "no-access", "a file or folder is read-only, or somebody else's")
 STORAGE = ExitStatus(8, "storage", "the disk reported an error")
 CORRUPT = ExitStatus(9, "corrupt", "stored bytes are damaged")
@@ -89,18 +95,18 @@ ALL = (
 # The first that fits counts, so that a special kind stands before its general one.
 _BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], ExitStatus], ...] = (
     ((Declined,), DECLINED),
-    ((NotFound, NotAQueue, NotAnArchive), NOT_FOUND),
+    ((NotFound, NotAQueue, NotAnArchive, NoSuchCounter, CounterExpired), NOT_FOUND),
     ((CallerError,), INVALID_INPUT),
     ((Locked,), LOCKED),
-    ((QueueFull, DiskFull), FULL),
+    ((QueueFull, DiskFull, RingExhausted), FULL),
     ((NoAccess,), NO_ACCESS),
     ((StorageFailed, StagingLost), STORAGE),
     ((Corrupt, FoundDamage), CORRUPT),
     ((UnknownFormat, OldFormat), OTHER_FORMAT),
     ((MissingExtra,), MISSING_EXTRA),
-    ((Fenced,), FENCED),
+    ((Fenced, DuplicateNode, NodeRemoved), FENCED),
     ((OutcomeUnknown,), UNKNOWN),
-    ((Unavailable,), UNAVAILABLE),
+    ((Unavailable, BadMessage), UNAVAILABLE),
     ((TooFarBehind,), BEHIND),
     ((PipelineFailed,), PIPELINE),
     ((Terminated,), TERMINATED),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tidemill as tm
+from tidemill.gateway.arguments import positive
 from tidemill.gateway.opening import holds_queue, is_queue
 
 _URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.ASCII | re.IGNORECASE)
@@ -68,7 +69,7 @@ def row_or_time(text: str) -> int | datetime:
     try:
         number = int(text)
     except ValueError:
-        return _time(text)
+        return moment(text, "neither the number of a row nor a time")
     if number < 1:
         raise argparse.ArgumentTypeError(f"rows are numbered from 1 on, not {text}")
     return number
@@ -79,13 +80,28 @@ def start(text: str) -> str | int | datetime:
     return text if text in ("earliest", "latest") else row_or_time(text)
 
 
-def _time(text: str) -> datetime:
+def moment(text: str, otherwise: str = "no time") -> datetime:
+    """A time with its zone.
+
+    >>> moment("2026-11-15T13:00:00+01:00").isoformat()
+    '2026-11-15T12:00:00+00:00'
+    """
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither the number of a row nor a time such as 2026-11-15T12:00:00Z"
+            f"{text!r} is {otherwise} such as 2026-11-15T12:00:00Z"
         ) from None
     if found.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone: add Z for UTC, or +01:00")
     return found.astimezone(UTC)
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """Which rows, by number and by time."""
+    parser.add_argument(
+        "--from", dest="first", type=positive, metavar="SEQ", help="from this row on"
+    )
+    parser.add_argument("--to", dest="last", type=positive, metavar="SEQ", help="up to this row")
+    parser.add_argument("--since", type=moment, metavar="TIME", help="rows written at this time on")
+    parser.add_argument("--until", type=moment, metavar="TIME", help="rows written up to this time")

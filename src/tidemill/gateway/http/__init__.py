@@ -1,0 +1,1 @@
+"""HTTP: the parts that every service of the package has in front, and the services."""

@@ -1,0 +1,239 @@
+"""The counters of a node over HTTP, by a plain client."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+import tidemill as tm
+from tests.counters.replication.certificates import Authority
+from tidemill.gateway.http.counters import counters_app
+from tidemill.gateway.http.serving import HttpServer
+from tidemill.limits import HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX
+
+TOKEN = "a-token-of-the-tests"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Service(NamedTuple):
+    counters: tm.Counters
+    address: str
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, token: str | None = TOKEN
+    ) -> Answer:
+        host, _, port = self.address.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read().decode())
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Service]:
+    with (
+        tm.Counters("node-1") as counters,
+        HttpServer(counters_app(counters, TOKEN), "127.0.0.1:0") as server,
+    ):
+        yield Service(counters, server.address)
+
+
+@pytest.fixture
+def service(shared: Service) -> Iterator[Service]:
+    """One service for all tests, each of which begins without counters."""
+    yield shared
+    for names in shared.counters.all():
+        for name in names:
+            shared.counters.delete(name)
+
+
+def test_counters_are_used_as_in_the_original(service: Service) -> None:
+    assert service.ask("POST", "/upsert?name=visits&value=5").json == {"name": "visits", "value": 5}
+    assert service.ask("POST", "/upsert?name=visits&value=-2").json["value"] == 3
+    assert service.ask("GET", "/get?name=visits").json == {"name": "visits", "value": 3}
+    assert service.ask("GET", "/all").json == {"live": {"visits": 3}, "expired": {}}
+    assert service.ask("GET", "/parts?name=visits").json["parts"] == {"node-1": 3}
+    assert service.ask("POST", "/update-ttl?name=visits&ttl=60").json == {"name": "visits"}
+    assert service.counters.expiry("visits") is not None
+    assert service.ask("POST", "/update-ttl?name=visits&ttl=-1").status == 200
+    assert service.ask("GET", "/get?name=visits").status == 410
+    assert service.ask("POST", "/upsert?name=visits&value=7").json["value"] == 7
+    assert service.ask("POST", "/delete?name=visits").json == {"name": "visits"}
+    gone = service.ask("GET", "/get?name=visits")
+    assert (gone.status, gone.json["error"]["kind"]) == (404, "not-found")
+
+
+def test_many_counters_go_in_one_request(service: Service) -> None:
+    answer = service.ask("POST", "/upsert", b'{"a": 1, "b": -2}')
+    assert answer.json == {"values": {"a": 1, "b": -2}}
+    assert service.counters.all()[0] == {"a": 1, "b": -2}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/get", None, 400),
+        ("GET", "/get?name=bad%20name", None, 404),
+        ("POST", "/upsert?name=a", None, 400),
+        ("POST", "/upsert?name=a&value=x", None, 400),
+        ("POST", "/upsert?name=a&value=9223372036854775808", None, 400),
+        ("POST", "/upsert?name=a&value=" + "9" * 5_000, None, 400),
+        ("POST", "/upsert", b"{", 400),
+        ("POST", "/upsert", b"[" * 100_000, 400),
+        ("POST", "/upsert", b'{"a": 1.5}', 400),
+        ("POST", "/upsert", b'{"a": true}', 400),
+        ("POST", "/upsert", b"{}", 400),
+        ("POST", "/upsert", b'{"good": 1, "bad name": 1}', 400),
+        ("POST", "/update-ttl?name=a&ttl=999999999999", None, 400),
+        ("POST", "/delete?name=missing", None, 404),
+        ("GET", "/upsert?name=a&value=1", None, 405),
+        ("GET", "/no-such", None, 404),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_leaves_no_trace(
+    service: Service, method: str, path: str, body: bytes | None, status: int
+) -> None:
+    answer = service.ask(method, path, body)
+    assert answer.status == status, answer
+    assert answer.json["error"]["message"]
+    assert service.counters.all() == ({}, {})
+
+
+def test_overflow_is_an_error(service: Service) -> None:
+    service.counters.upsert("a", 2**63 - 1)
+    assert service.ask("POST", "/upsert?name=a&value=1").status == 400
+    assert service.counters.get("a") == 2**63 - 1
+
+
+@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1]])
+def test_nothing_but_health_without_the_token(service: Service, token: str | None) -> None:
+    for method, path in (("GET", "/all"), ("GET", "/metrics"), ("POST", "/upsert?name=a&value=1")):
+        answer = service.ask(method, path, token=token)
+        assert answer.status == 401
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert answer.json["error"]["kind"] == "no-access"
+    assert service.counters.all() == ({}, {})
+    assert service.ask("GET", "/health", token=token).json == {"status": "ok", "node": "node-1"}
+
+
+def test_every_answer_has_the_headers_that_browsers_heed(service: Service) -> None:
+    for path, token in (("/all", TOKEN), ("/all", None), ("/no-such", TOKEN), ("/health", None)):
+        headers = service.ask("GET", path, token=token).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
+
+
+def test_a_body_is_bounded_whatever_it_declares(service: Service) -> None:
+    assert service.ask("POST", "/upsert", bytes(HTTP_BODY_BYTES_MAX + 1)).status == 413
+    host, _, port = service.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as line:
+        line.sendall(
+            b"POST /upsert HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+            b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+        )
+        try:
+            for _ in range(2 + HTTP_BODY_BYTES_MAX // 65_536):
+                line.sendall(b"10000\r\n" + bytes(65_536) + b"\r\n")
+        except OSError:
+            pass  # It may have hung up by now.
+        assert b" 413 " in line.recv(4_096)
+    assert service.ask("GET", "/health").status == 200
+
+
+def test_a_head_is_bounded_and_garbage_is_no_request(service: Service) -> None:
+    host, _, port = service.address.rpartition(":")
+    for garbage in (b"\x00\xff" * 100, b"GET /" + b"a" * (2 * HTTP_HEAD_BYTES_MAX)):
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(garbage + b"\r\n\r\n")
+            assert line.recv(4_096).startswith(b"HTTP/1.1 400")
+    assert service.ask("GET", "/health").status == 200
+
+
+def test_metrics_are_what_prometheus_reads() -> None:
+    with (
+        tm.Counters("node-1", listen="127.0.0.1:0") as one,
+        tm.Counters("node-2", peers=[one.address], sync_ms=3_600_000) as two,
+        HttpServer(counters_app(two, TOKEN), "127.0.0.1:0") as server,
+    ):
+        two.upsert("visits", 1)
+        two.sync()
+        answer = Service(two, server.address).ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    sample = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [-+0-9.e]+')
+    samples = {}
+    for line in answer.text.splitlines():
+        if not line.startswith("#"):
+            assert sample.fullmatch(line), line
+            name, _, value = line.rpartition(" ")
+            samples[name] = float(value)
+    assert samples['tidemill_counters_sent_rows_total{peer="node-1"}'] == 1
+    assert samples['tidemill_counters_exchanges_total{peer="node-1",code="ok"}'] >= 1
+    count = samples['tidemill_counters_exchange_seconds_count{peer="node-1"}']
+    assert samples['tidemill_counters_exchange_seconds_bucket{peer="node-1",le="+Inf"}'] == count
+    assert samples['tidemill_counters_connected{peer="node-1"}'] == 1
+    assert samples["tidemill_counters_live"] == 1
+
+
+def test_a_halted_node_says_so() -> None:
+    with (
+        tm.Counters("node-1") as counters,
+        HttpServer(counters_app(counters, None), "127.0.0.1:0") as server,
+    ):
+        counters._halt(tm.DuplicateNode("two live nodes are called node-1"))
+        service = Service(counters, server.address)
+        assert service.ask("GET", "/health", token=None).status == 503
+        answer = service.ask("GET", "/get?name=a", token=None)
+        assert (answer.status, answer.json["error"]["kind"]) == (503, "fenced")
+
+
+def test_beyond_this_machine_http_is_encrypted(tmp_path: Any) -> None:
+    with tm.Counters("node-1") as counters:
+        app = counters_app(counters, TOKEN)
+        with pytest.raises(tm.InvalidInput, match="show its token"):
+            HttpServer(app, "0.0.0.0:0")
+        authority = Authority(tmp_path)
+        with HttpServer(app, "127.0.0.1:0", tls=authority.issue("node-1")) as server:
+            import ssl
+
+            context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+            host, _, port = server.address.rpartition(":")
+            connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=30)
+            connection.request("GET", "/health")
+            assert connection.getresponse().status == 200
+            connection.close()
+        with pytest.raises(tm.InvalidInput, match="at least 16 bytes"):
+            counters_app(counters, "short")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with (
+        tm.Counters("node-1") as counters,
+        pytest.raises(tm.MissingExtra, match=r"tidemill\[http\]"),
+    ):
+        HttpServer(counters_app(counters, TOKEN), "127.0.0.1:0")
