@@ -72,6 +72,12 @@ def spark(_place: Place) -> Iterator[SparkSession]:
     _stop_queries(spark)
 
 
+@pytest.fixture
+def no_spark(_place: Place) -> None:
+    """No session, for what starts one of its own in this process, and stops it."""
+    _place.clear()
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A master and two workers, started when a test first asks."""

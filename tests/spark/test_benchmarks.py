@@ -12,7 +12,14 @@ from pyspark.sql import SparkSession
 from benchmarks.peers import spark_ceilings
 from benchmarks.result import Result
 from benchmarks.settings import Settings
-from benchmarks.workloads import spark_bulk, spark_merge, spark_sink, spark_source, spark_streaming
+from benchmarks.workloads import (
+    spark_bulk,
+    spark_merge,
+    spark_pipeline,
+    spark_sink,
+    spark_source,
+    spark_streaming,
+)
 from tests.services.mariadb import MariaDB
 
 
@@ -22,6 +29,7 @@ from tests.services.mariadb import MariaDB
     [
         (spark_source.measure, 4),
         (spark_merge.measure, 0),
+        pytest.param(spark_pipeline.measure, 0, marks=pytest.mark.soak),
         pytest.param(spark_sink.measure, 2, marks=pytest.mark.soak),
         pytest.param(spark_streaming.measure, 0, marks=pytest.mark.soak),
         pytest.param(spark_bulk.measure, 3, marks=pytest.mark.soak),
@@ -37,6 +45,7 @@ def test_a_quick_run_gives_a_figure_for_each_line(
     # Wherever the workers of this session were started, they need not find the benchmarks.
     cloudpickle.register_pickle_by_value(spark_ceilings)  # type: ignore[no-untyped-call]
     spark.dataSource.register(spark_ceilings.Ceiling)
+    spark.dataSource.register(spark_ceilings.Ready)
     monkeypatch.setattr(MariaDB, "programs", ("no-such-server",))
     results = measure(spark, Settings(tmp_path, rounds=1, quick=True))
     for result in results:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import dataset
 
 import tidemill as tm
 from tests.docs.pages import ON_CONNECT, program_of
@@ -233,17 +234,24 @@ def test_a_pipeline_runs_at_a_server_and_goes_on_where_it_was(
     server: ConnectServer, tmp_path: Path
 ) -> None:
     program = """
-from tidemill.spark import pipeline, session
+from tidemill.spark import Sink, pipeline, session
 
 spark = session(remote=url)
 
-@pipeline(source=folder + "/in", sink=folder + "/log", dead_letters=folder + "/bad",
-          rules={"odd": "n % 2 = 0"})
+@pipeline(
+    source=folder + "/in",
+    sink={
+        "log": folder + "/log",
+        "parquet": Sink(folder + "/parquet", format="parquet", partition_by="hundreds"),
+    },
+    dead_letters=folder + "/bad",
+    rules={"odd": "n % 2 = 0"},
+)
 def halves(numbers):
-    return numbers.select("n")
+    return {"log": numbers.select("n"), "parquet": numbers.selectExpr("n", "n div 100 AS hundreds")}
 
 done = halves.run(spark, once=True)
-result = [done["output"].rows, done["output"].written, done["dead_letters"].lag]
+result = [done["log"].rows, done["log"].written, done["dead_letters"].lag, done["parquet"].lag]
 """
     told = []
     (tmp_path / "client").mkdir()
@@ -255,7 +263,10 @@ result = [done["output"].rows, done["output"].written, done["dead_letters"].lag]
             told.append(equipped.run(program, url=server.url, folder=str(tmp_path)))
         with pytest.raises(Refused, match=r"NotAQueue: pipeline halves: .*/none/in holds no queue"):
             equipped.run(program, url=server.url, folder=str(tmp_path / "none"))
-    assert told == [[100, 50, 0], [100, 50, 0]]
+    assert told == [[100, 50, 0, 0], [100, 50, 0, 0]]
     assert numbers_of(tmp_path / "log") == list(range(0, 200, 2))
+    files = dataset.dataset(tmp_path / "parquet", partitioning="hive").to_table()
+    assert sorted(files["n"].to_pylist()) == list(range(0, 200, 2))
+    assert files["hundreds"].to_pylist() == [n // 100 for n in files["n"].to_pylist()]
     with tm.Log(tmp_path / "bad") as log:
         assert log.ends().next == 101

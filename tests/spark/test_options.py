@@ -82,9 +82,9 @@ def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
         ("minPartitions", "9" * 5000, "a whole number from 1 on"),
         ("minPartitions", " 3", "a whole number from 1 on"),
         ("maxTriggerDelay", "9" * 400 + "s", "a duration such as 30s"),
-        ("s", "7", "there are consumer, endingOffsets"),
+        ("s", "7", "there are buffers, consumer, endingOffsets"),
         ("startingOffset", "7", "did you mean startingOffsets"),
-        ("kafka.bootstrap.servers", "x", "there are consumer, endingOffsets"),
+        ("kafka.bootstrap.servers", "x", "there are buffers, consumer, endingOffsets"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(name: str, text: str, message: str) -> None:

@@ -343,8 +343,8 @@ def test_what_cannot_be_read_says_why(spark: SparkSession, log: tm.Log, tmp_path
     for path, options, message in cases:
         with pytest.raises((AnalysisException, PySparkException), match=message):
             read(spark, tmp_path / path, **options).count()
-    with pytest.raises((AnalysisException, PySparkException), match="kept at s3:"):
-        read(spark, "s3://bucket/orders").count()
+    with pytest.raises((AnalysisException, PySparkException), match="kept at gs:"):
+        read(spark, "gs://bucket/orders").count()
 
 
 def test_a_password_stays_out_of_messages(mariadb: MariaDB, database: str) -> None:
@@ -364,3 +364,28 @@ def test_a_reader_refuses_what_the_queue_does_not_have(log: tm.Log, tmp_path: Pa
     source = TidemillDataSource(CaseInsensitiveDict({"path": str(tmp_path / "log")}))
     with pytest.raises(SchemaMismatch):
         source.reader(StructType().add("m", "long")).partitions()
+    for name, why in (
+        ("maxTriggerDelay", "is for streaming queries"),
+        ("snapshotSeconds", "is for priority queues.*log is a log"),
+    ):
+        with pytest.raises(InvalidInput, match=f"{name} {why}"):
+            reader(tmp_path / "log", **{name: "5m" if "Delay" in name else "5"})
+
+
+def test_columns_that_differ_in_case_alone_are_refused_unless_some_are_named(
+    tmp_path: Path,
+) -> None:
+    """Spark would find one of them, or none."""
+    from pyspark.sql.types import StructType
+
+    pair, reserved = (tmp_path / name for name in ("pair", "reserved"))
+    for folder, names in ((pair, ["n", "N"]), (reserved, ["Time"])):
+        schema = pa.schema([(name, pa.int64()) for name in names])
+        with tm.Log(folder, schema=schema) as log, log.publisher() as out:
+            out.send([dict.fromkeys(names, 7)])
+    with pytest.raises(SchemaMismatch, match=f"{pair} has the columns 'n' and 'N', which Spark"):
+        reader(pair)
+    with pytest.raises(SchemaMismatch, match="has the columns 'time' and 'Time'"):
+        reader(reserved)
+    source = TidemillDataSource(CaseInsensitiveDict({"path": str(pair)}))
+    assert rows_of(source.reader(StructType().add("N", "long"))) == [{"N": 7}]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tidemill.errors import Corrupt, Locked
+from tidemill.errors import Corrupt, Locked, OutcomeUnknown
 from tidemill.files.storage import typed
 from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.refusal import Declined, Stopped, words_of
@@ -177,4 +177,6 @@ def _data(error: BaseException) -> dict[str, Any]:
         return {"path": None if error.path is None else str(error.path), "offset": error.offset}
     if isinstance(error, Locked):
         return {"pid": error.pid}
+    if isinstance(error, OutcomeUnknown) and error.operation_id is not None:
+        return {"operation_id": error.operation_id}
     return {}

@@ -25,6 +25,9 @@ arrived_rows   ... the arrivals
 schema         columns as Spark has them
 chunks         batches large enough for Spark; pure
 merging        many queues made one log
+replaying      rows sent once more
+profiling      what is in a queue, counted
+archives       rows archived, and small segments made fewer, by many tasks at once
 java           the Java that Spark runs on, also where the machine has none
 class_archive  what Java keeps of Spark's classes, so that the next session starts faster
 archiving      ... made by a process of its own
@@ -48,20 +51,28 @@ except ImportError as cause:
 from tidemill.spark.session import session
 
 if TYPE_CHECKING:
+    from tidemill.spark.archives import archive, compact
     from tidemill.spark.merging import merge
     from tidemill.spark.pipelines import Pipeline, Sink, Source, pipeline, reject
+    from tidemill.spark.profiling import Profile, profile
     from tidemill.spark.reading import read
+    from tidemill.spark.replaying import replay
     from tidemill.spark.shipping import ship
     from tidemill.spark.writing import write
 
 __all__ = [
     "Pipeline",
+    "Profile",
     "Sink",
     "Source",
+    "archive",
+    "compact",
     "merge",
     "pipeline",
+    "profile",
     "read",
     "reject",
+    "replay",
     "session",
     "ship",
     "write",
@@ -69,8 +80,13 @@ __all__ = [
 
 # Each task of Spark imports this package, and needs little of it.
 _HOMES = {
+    "archive": "archives",
+    "compact": "archives",
     "merge": "merging",
+    "Profile": "profiling",
+    "profile": "profiling",
     "read": "reading",
+    "replay": "replaying",
     "ship": "shipping",
     "write": "writing",
 }

@@ -10,16 +10,21 @@ from tidemill.errors import InvalidInput, NotAQueue
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.settings import QUEUE, read_settings
 from tidemill.files.storage import storage_errors
+from tidemill.log.opening import is_archive
 from tidemill.log.sql.address import SCHEMES
+from tidemill.records.address import SCHEMES as RECORD_SCHEMES
+from tidemill.records.address import scheme_of
 
+# A server that has logs may have rings as well, and `kind` says which is meant.
+_OF_RINGS = RECORD_SCHEMES - SCHEMES - {"memory"}
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
 
 
 class Address(NamedTuple):
-    """A queue or a log, by what it is."""
+    """A queue, a log or a ring, by what it is."""
 
     url: str
-    kind: Literal["queue", "log"]
+    kind: Literal["queue", "log", "ring"]
 
     @property
     def place(self) -> str:
@@ -27,11 +32,27 @@ class Address(NamedTuple):
         return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1@", self.url)
 
 
-def find(path: str) -> Address:
-    """What is at a path, which may be relative to where the driver runs."""
+def find(path: str, kind: str | None = None) -> Address:
+    """What is at a path, which may be relative to where the driver runs; `kind` is what it should
+    be, if that was said.
+    """
+    found = _find(path, is_ring=kind == "ring")
+    if kind not in (None, found.kind):
+        raise InvalidInput(f"{found.place} is a {found.kind}, and no {kind}")
+    return found
+
+
+def _find(path: str, *, is_ring: bool) -> Address:
+    scheme = scheme_of(path)
+    if scheme in _OF_RINGS or (is_ring and scheme in ("mysql", "mariadb")):
+        return Address(path, "ring")
+    if scheme == "s3":
+        return Address(path, "log")  # An archive, which is read as the log that it is of.
     folder = folder_of(path)
     if folder is None:
         return Address(path, "log")
+    if is_archive(folder):
+        return Address(str(folder), "log")
     with storage_errors("opening", folder):
         try:
             settings = read_settings(LocalFileSystem(), folder, kind=None)

@@ -32,7 +32,7 @@ from tidemill.log.archive.bulk import load
 from tidemill.log.opening import open_store
 from tidemill.spark.address import folder_of
 from tidemill.spark.schema import spark_schema
-from tidemill.spark.sink.columns import Columns
+from tidemill.spark.sink.columns import Columns, check_names
 from tidemill.spark.sink.options import SinkOptions
 from tidemill.spark.sink.target import Target
 
@@ -58,6 +58,7 @@ def write_rows(
     given |= {} if txn_app_id is None else {"txnAppId": txn_app_id}
     given |= {} if txn_version is None else {"txnVersion": str(txn_version)}
     options = SinkOptions.parse({**given, "mergeSchema": str(merge_schema)}, streaming=False)
+    check_names(options, rows.schema)
     place = _archive_of(options.path)  # Before anything is made or changed.
     target = Target.prepare(options, rows.schema)
     with open_store(options.path, schema=None, create=False) as log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -15,9 +16,9 @@ from tidemill.errors import InvalidInput
 from tidemill.files.kept_snapshot import Bounds
 from tidemill.spark.address import Address, find
 from tidemill.spark.batch_reader import LogBatchReader, SnapshotReader
-from tidemill.spark.options import SourceOptions
+from tidemill.spark.options import OF_RINGS_ALONE, OF_SNAPSHOTS, OF_STREAMS, SourceOptions
 from tidemill.spark.rows import open_rows
-from tidemill.spark.schema import spark_schema
+from tidemill.spark.schema import check_distinct, spark_schema
 from tidemill.spark.stream_reader import StreamReader
 
 
@@ -31,19 +32,31 @@ class TidemillDataSource(DataSource):
     def schema(self) -> StructType:
         """seq, key (of a queue), time, and the columns of the payload as they are now."""
         _, address = self._source()
+        if address.kind == "ring":
+            return spark_schema(_ring_columns())
         with open_rows(address, fail_on_loss=False) as rows:
+            check_distinct(
+                rows.columns.names,
+                f"{rows.place} has",
+                'say which of them are wanted, .schema("seq BIGINT, …")',
+            )
             return spark_schema(rows.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options, address = self._source()
-        for name, value in (
-            ("consumer", options.consumer),
-            ("maxOffsetsPerTrigger", options.trigger_rows_max),
-            ("minOffsetsPerTrigger", options.trigger_rows_min),
-        ):
-            if value is not None:
-                raise InvalidInput(f"{name} is for streaming queries: use readStream, or drop it")
+        if address.kind == "ring":
+            from tidemill.spark.ring_reader import OF_RINGS, RingReader  # noqa: PLC0415
+
+            options.refuse(options.given.difference(OF_RINGS), "is not for rings: drop it")
+            return RingReader(address, options, schema)
+        options.refuse(OF_RINGS_ALONE, "is for rings: drop it")
+        options.refuse(OF_STREAMS, "is for streaming queries: use readStream, or drop it")
         if address.kind == "log":
+            options.refuse(
+                OF_SNAPSHOTS,
+                f"is for priority queues, of which a read keeps a snapshot, and {address.place} is "
+                "a log: drop it",
+            )
             if options.fork is not None:
                 raise InvalidInput(f"{address.place} is a log, and only queues have forks")
             if options.bounds.keys != Bounds().keys:
@@ -53,6 +66,13 @@ class TidemillDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options, address = self._source()
+        if address.kind == "ring":
+            raise InvalidInput(
+                f"{address.place} is a ring, whose entries others take out and write over: a "
+                "streaming query would miss some and could not go back; read it as a batch, or "
+                "take entries out in a program that sends them to a log"
+            )
+        options.refuse(OF_SNAPSHOTS, "is for batches: a streaming query keeps no snapshot; drop it")
         if options.fork is not None:
             raise InvalidInput(
                 "a streaming query follows what is pushed, whoever pops it, and so has no fork; "
@@ -84,4 +104,11 @@ class TidemillDataSource(DataSource):
 
     def _source(self) -> tuple[SourceOptions, Address]:
         options = SourceOptions.parse(self.options)
-        return options, find(options.path)
+        return options, find(options.path, options.kind)
+
+
+def _ring_columns() -> pa.Schema:
+    # Who reads no ring needs none of it.
+    from tidemill.spark.ring_reader import COLUMNS  # noqa: PLC0415
+
+    return COLUMNS

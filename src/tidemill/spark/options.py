@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
@@ -21,6 +21,11 @@ from tidemill.names import check_name
 Where: TypeAlias = Literal["earliest", "latest"] | int
 
 OFFSET = "next"  # the one name in an offset: the first row that is not part of what came before
+
+# What is for streaming queries alone, and for batches that read a priority queue.
+OF_STREAMS = ("consumer", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+OF_SNAPSHOTS = ("snapshotSeconds",)
+OF_RINGS_ALONE = ("buffers",)
 
 _NAMES = {
     name.lower(): name
@@ -43,6 +48,8 @@ _NAMES = {
         "minKey",
         "maxKey",
         "snapshotSeconds",
+        "kind",
+        "buffers",
     )
 }
 _UNITS_S = {
@@ -81,6 +88,9 @@ class SourceOptions:
     fail_on_loss: bool = True
     bounds: Bounds = field(default_factory=Bounds)  # of a batch: frames without are not read
     snapshot_s: float = 600.0  # how long a queue's snapshot is kept after it was last read
+    kind: str | None = None  # "ring": of what is on MySQL, which may be a log or a ring
+    buffers: str | None = None  # of a ring: the store that its entries are in, if it is another
+    given: frozenset[str] = frozenset()  # the names of all that was said
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
@@ -114,9 +124,18 @@ class SourceOptions:
             fail_on_loss=_flag(found, "failOnDataLoss"),
             bounds=Bounds(seqs=_between(found, "Seq"), keys=_between(found, "Key")),
             snapshot_s=float(_count(found, "snapshotSeconds") or 600),
+            kind=_kind(found),
+            buffers=found.get("buffers"),
+            given=frozenset(_NAMES[name] for name in found),
         )
         options._check_sense()
         return options
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Raise if one of these was said: ignored, it would mislead whoever said it."""
+        for name in names:
+            if name in self.given:
+                raise InvalidInput(f"{name} {why}")
 
     def _check_sense(self) -> None:
         """Refuse options that contradict one another."""
@@ -129,6 +148,13 @@ class SourceOptions:
             raise InvalidInput(
                 f"startingOffsets is {self.start}, behind endingOffsets, which is {self.end}"
             )
+
+
+def _kind(found: dict[str, str]) -> str | None:
+    kind = found.get("kind")
+    if kind not in (None, "queue", "log", "ring"):
+        raise InvalidInput(f"kind is queue, log or ring, not {kind!r}")
+    return kind
 
 
 def _near(name: str) -> str:

@@ -28,6 +28,8 @@ def plan(
     *,
     tasks_min: int | None = None,
     task_rows_max: int | None = None,
+    task_bytes: int = TASK_BYTES,
+    task_rows: int = TASK_ROWS,
 ) -> list[tuple[int, int]]:
     """Ranges [first, last) that together are the rows from `start` up to `end`, in order.
 
@@ -43,8 +45,8 @@ def plan(
         return []
     tasks = max(
         1,
-        -(-int(layout.sizes.sum()) // TASK_BYTES),
-        -(-int(layout.rows.sum()) // TASK_ROWS),
+        -(-int(layout.sizes.sum()) // task_bytes),
+        -(-int(layout.rows.sum()) // task_rows),
         tasks_min or 1,
     )
     cuts = _cuts(layout, start, end, min(tasks, span, TASKS_MAX))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemill.errors import TidemillError
 
 if TYPE_CHECKING:
-    from tidemill.spark.native_scan import NativeScan
+    from tidemill.spark.native_scan import Plan
 
 T = TypeVar("T")
 Between: TypeAlias = tuple[T | None, T | None] | None
@@ -26,7 +28,8 @@ def read(
     times: Between[datetime] = None,
     **options: Any,  # those of `format("tidemill")`, by the same names
 ) -> DataFrame:
-    """What is left of a queue, or the rows of a log, as of when the DataFrame is used.
+    """What is left of a queue, the rows of a log, or the entries of a ring, as of when the frame is
+    used.
 
     Frames that hold no row within the bounds are not read; a filter on the DataFrame only leaves
     rows out of what was read. Archived rows are read by Spark's own Parquet reader, where Spark has
@@ -47,38 +50,65 @@ def read(
     for column, bounds in (("Seq", seqs), ("Key", keys)):
         if bounds is not None:
             options |= {f"min{column}": bounds[0], f"max{column}": bounds[1]}
+    return read_rows(spark, os.fspath(url), {**options, **time_options(times)})
+
+
+def time_options(times: Between[datetime]) -> dict[str, str]:
+    """Times, from the least to the greatest, as the source takes them."""
+    options = {}
     start, end = times or (None, None)
     if start is not None:
         options["startingTimestamp"] = start.isoformat()
     if end is not None:
         options["endingTimestamp"] = (end + timedelta(microseconds=1)).isoformat()
+    return options
+
+
+def read_rows(
+    spark: SparkSession,
+    url: str,
+    options: Mapping[str, Any],
+    *,
+    in_order: bool = False,  # of a log: whether Spark's partitions have to be in that of the rows
+) -> DataFrame:
+    """The rows that options of `format("tidemill")` name."""
     texts = {name: _text(value) for name, value in options.items() if value is not None}
-    path = _full(spark, os.fspath(url))
-    scan = _native(spark, {**texts, "path": path})
-    if scan is None:
+    path = _full(spark, url)
+    plan = _native(spark, {**texts, "path": path})
+    if plan is None:
         return spark.read.format("tidemill").options(**texts).load(path)
-    native = scan.frame(spark)
-    if scan.next == scan.end:
-        return native
+    from tidemill.spark.native_scan import NativeScan  # noqa: PLC0415 (see below)
+
     for name in ("startingTimestamp", "endingTimestamp", "minSeq", "maxSeq"):
         texts.pop(name, None)
-    texts |= {"startingOffsets": str(scan.next), "endingOffsets": str(scan.end)}
-    hot = spark.read.format("tidemill").options(**texts).schema(scan.columns).load(path)
-    return native.unionAll(hot)
+    frames = []
+    for stretch in plan.stretches:
+        if stretch.segments:
+            scan = NativeScan(plan.base, plan.columns, *stretch)
+            frames.append(scan.frame(spark, in_order=in_order))
+            continue
+        texts |= {"startingOffsets": str(stretch.start), "endingOffsets": str(stretch.end)}
+        source = spark.read.format("tidemill").options(**texts).schema(plan.columns)
+        frames.append(source.load(path))
+    return reduce(DataFrame.unionAll, frames)
 
 
-def _native(spark: SparkSession, options: dict[str, str]) -> NativeScan | None:
+def _native(spark: SparkSession, options: dict[str, str]) -> Plan | None:
     """What Spark reads by itself; None if that is nothing, or this process cannot tell."""
     # Every executor imports this module, and none plans anything.
     from tidemill.spark.address import find  # noqa: PLC0415
     from tidemill.spark.native_scan import find_scan  # noqa: PLC0415
-    from tidemill.spark.options import SourceOptions  # noqa: PLC0415
+    from tidemill.spark.options import (  # noqa: PLC0415
+        OF_SNAPSHOTS,
+        OF_STREAMS,
+        SourceOptions,
+    )
 
     try:
         parsed = SourceOptions.parse(options)
-        if parsed.consumer or parsed.fork or parsed.trigger_rows_max or parsed.trigger_rows_min:
+        if parsed.fork or parsed.given.intersection((*OF_STREAMS, *OF_SNAPSHOTS)):
             return None
-        return find_scan(spark, find(parsed.path), parsed)
+        return find_scan(spark, find(parsed.path, parsed.kind), parsed)
     except TidemillError:
         return None  # The source says what is wrong, if something is.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -12,6 +14,18 @@ from tidemill.errors import SchemaMismatch
 def spark_schema(columns: pa.Schema) -> StructType:
     """Spark's schema for columns of ours."""
     return from_arrow_schema(columns)
+
+
+def check_distinct(names: Iterable[str], whose: str, remedy: str) -> None:
+    """Raise if two names differ in case alone: Spark would not know which of them is meant."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise SchemaMismatch(
+                f"{whose} the columns {other!r} and {name!r}, which Spark does not tell apart: "
+                f"{remedy}"
+            )
 
 
 class Shape:

@@ -21,6 +21,7 @@ def test_queues_are_merged_from_a_shell(tmp_path: Path) -> None:
     assert shell.good("tidemill len edge/a").out == "0\n"
 
 
+@pytest.mark.slow
 def test_what_holds_no_queue_is_told_before_spark_starts(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.refused("tidemill merge nowhere/ --into all/", 4, "not-found")

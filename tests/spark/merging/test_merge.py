@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import tidemill as tm
 from tests.services.mariadb import MariaDB
+from tests.spark.stopping import run_until_through
 from tidemill.errors import InvalidInput, Locked, NotAQueue, SchemaMismatch
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.spark import merge
@@ -117,7 +118,7 @@ def test_a_round_that_turns_out_too_large_is_halved(
     paths = [filled(tmp_path / "edge", 20_000, seed=1)]
     wanted = expected(paths)
     monkeypatch.setattr(job, "MERGE_RANGE_BYTES", 100_000)
-    monkeypatch.setattr(job, "_STAGED_BYTES_MAX", 250_000)
+    monkeypatch.setattr(job, "TRANSACTION_BYTES_MAX", 250_000)
     found = merge(spark, paths, tmp_path / "log")
     assert found.transactions > 1
     assert merged_rows(tmp_path / "log") == wanted
@@ -177,29 +178,6 @@ def test_a_log_on_a_server_is_merged_into(
     assert [left(path) for path in paths] == [0, 0]
 
 
-class _Crash(Exception):
-    pass
-
-
-def _crashing(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, at: int, before: bool
-) -> None:
-    """The driver ends right before or right after its call number `at`."""
-    real = getattr(owner, name)
-    calls = iter(range(10**6))
-
-    def call(*args: Any, **options: Any) -> Any:
-        is_last = next(calls) == at
-        if is_last and before:
-            raise _Crash
-        found = real(*args, **options)
-        if is_last:
-            raise _Crash
-        return found
-
-    monkeypatch.setattr(owner, name, call)
-
-
 STEPS: list[tuple[type, str]] = [
     (Memory, "write"),
     (OwnedQueues, "look"),
@@ -216,19 +194,15 @@ def test_a_merge_that_ends_anywhere_is_finished_by_the_next(
 ) -> None:
     paths = [filled(tmp_path / f"edge-{seed}", 3_000, seed=seed) for seed in range(2)]
     wanted = expected(paths)
-    interrupted = 0
-    for at in range(50):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(job, "MERGE_RANGE_BYTES", 25_000)
-            patch.setattr(job, "MERGE_ROUND_BYTES", 25_000)
-            _crashing(patch, owner, name, at=at, before=before)
-            try:
-                merge(spark, paths, tmp_path / "log")
-            except _Crash:
-                interrupted += 1
-                continue
-        break
-    assert interrupted
+
+    def small_rounds(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(job, "MERGE_RANGE_BYTES", 25_000)
+        patch.setattr(job, "MERGE_ROUND_BYTES", 25_000)
+
+    def work() -> None:
+        merge(spark, paths, tmp_path / "log")
+
+    assert run_until_through(work, owner, name, before=before, settings=small_rounds)
     assert merged_rows(tmp_path / "log") == wanted
     assert [left(path) for path in paths] == [0, 0]
     assert not list((tmp_path / "log" / "staging").glob("merge/*"))

@@ -9,6 +9,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.spark import Pipeline, Sink, Source, pipeline
+from tidemill.spark.pipelines import frames
 
 
 def one(rows: Any) -> Any:
@@ -97,3 +98,14 @@ def test_what_the_pipeline_says_itself_is_no_option() -> None:
         Sink("out/", format="json")
     with pytest.raises(tm.InvalidPipeline, match="partition_by is for Parquet"):
         Sink("out/", partition_by=["day"])
+
+
+def test_an_option_for_batches_or_for_streams_is_given_to_those_alone() -> None:
+    source = Source("in/", snapshotSeconds=60, maxTriggerDelay="5m", minPartitions=2)
+    assert frames._options(source, None) == {"snapshotSeconds": "60", "minPartitions": "2"}
+    assert frames._options(source, "me") == {
+        "maxTriggerDelay": "5m",
+        "minPartitions": "2",
+        "startingOffsets": "earliest",
+        "consumer": "me",
+    }

@@ -26,6 +26,7 @@ from tidemill.errors import (
     NotAQueue,
     SchemaMismatch,
 )
+from tidemill.files.transaction import Transaction
 from tidemill.spark.sink import batch_writer, stream_writer
 from tidemill.spark.sink.checkpoint import query_id
 from tidemill.spark.sink.options import SinkOptions
@@ -75,7 +76,7 @@ def test_a_streaming_query_has_no_version_of_its_own() -> None:
 
 def test_names_of_options_count_in_any_case() -> None:
     found = SinkOptions.parse({"PATH": "x", "txnappid": "a", "TXNVERSION": "7"}, streaming=False)
-    assert found.transaction == ("a", 7)
+    assert found.transaction == Transaction("a", 7)
 
 
 def test_a_query_may_have_a_name() -> None:
@@ -108,6 +109,9 @@ def test_what_does_not_fit_is_refused_and_nothing_is_made(tmp_path: Path) -> Non
         ({}, "time STRING, n INT", SchemaMismatch, "time"),
         ({"kind": "queue"}, "key STRING, n INT", InvalidKey, "integers or timestamps"),
         ({"bucket": "shift:3"}, "n INT", InvalidInput, "no option bucket"),
+        ({}, "n INT, m INT, N INT", SchemaMismatch, "columns 'n' and 'N', which Spark does not"),
+        ({}, "Time INT", SchemaMismatch, "columns 'time' and 'Time'"),
+        ({"kind": "queue"}, "key INT, Key INT", SchemaMismatch, "columns 'key' and 'Key'"),
         (
             {"kind": "queue", "bucket": "shift"},
             "key BIGINT, n INT",
@@ -180,6 +184,8 @@ def test_rows_are_held_against_what_is_there(tmp_path: Path) -> None:
         ):
             with pytest.raises(SchemaMismatch, match=f"does not fit .*{name}[:,] .*{words}"):
                 batch_writer(options, columns(ddl), False)
+        with pytest.raises(SchemaMismatch, match=f"{name} would have the columns 'n' and 'N'"):
+            batch_writer({**options, "mergeSchema": "true"}, columns(f"{key}N BIGINT"), False)
         wrong = {"path": options["path"], "kind": "log" if name == "queue" else "queue"}
         with pytest.raises(InvalidInput, match="holds a"):
             batch_writer(wrong, columns("key BIGINT"), False)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import tidemill as tm
 from tidemill.files.report import counted
@@ -13,6 +16,7 @@ from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.log_opening import open_log
+from tidemill.gateway.spark_session import add_spark, spark_session
 
 DETAILS = """
 Rows become Parquet files in a folder or a bucket. Each is read back and compared before the log
@@ -21,7 +25,8 @@ is, so that it may be left out. Credentials for s3:// come from the environment 
 AWS_SECRET_ACCESS_KEY). A second archiver takes over from the first, which ends. Without --keep,
 --keep-bytes and --consumed all rows are archived, with some of them those that any of them names;
 --trim-older-than and --trim-bytes then give up the oldest rows for ever, up to the slowest
-consumer.
+consumer. With --spark all its cores archive at once: within this command, or on the cluster or the
+server that --master or --remote name, which have to see the log and the archive as it does.
 """
 
 
@@ -36,11 +41,16 @@ class _Done:
 def run(options: argparse.Namespace, console: Console) -> None:
     done = _Done()
     pause = threading.Event()  # Nobody sets it; unlike a sleep, it is waited for with a bound.
-    with open_log(options) as log, Interrupts() as interrupts:
+    with (
+        open_log(options) as log,
+        _archiving(log, options, console) as archive,
+        # Behind Spark, which takes Ctrl-C for itself when it starts.
+        Interrupts() as interrupts,
+    ):
         try:
             while True:
                 with interrupts.held():
-                    _pass(log, options, console, interrupts, done)
+                    _pass(log, archive, options, console, interrupts, done)
                     options.sweep = False  # Once is enough: later passes leave nothing.
                 if options.every is None:
                     break
@@ -51,8 +61,23 @@ def run(options: argparse.Namespace, console: Console) -> None:
     _say(console, options, done)
 
 
+@contextmanager
+def _archiving(
+    log: tm.Log, options: argparse.Namespace, console: Console
+) -> Iterator[Callable[..., tm.Archived]]:
+    """Who archives: the log itself, or Spark."""
+    if not (options.spark or options.master or options.remote):
+        yield log.archive
+        return
+    from tidemill.spark.archives.archive_job import archive  # noqa: PLC0415
+
+    with spark_session(options, options.queue, console, job="archive of") as spark:
+        yield partial(archive, spark, options.queue)
+
+
 def _pass(
     log: tm.Log,
+    archive: Callable[..., tm.Archived],
     options: argparse.Namespace,
     console: Console,
     interrupts: Interrupts,
@@ -67,7 +92,7 @@ def _pass(
         interrupts.check()  # Between two segments: all that was done counts.
 
     with console.progress("archiving") as progress:
-        done.passes[-1] = log.archive(
+        done.passes[-1] = archive(
             options.url,
             older_than=options.keep,
             bytes_max=options.keep_bytes,
@@ -138,6 +163,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="look through the whole archive for what crashes left, not just its newest part",
     )
+    parser.add_argument("--spark", action="store_true", help="let all cores of Spark archive")
+    add_spark(parser)
 
 
 COMMAND = Command(
@@ -149,6 +176,7 @@ COMMAND = Command(
         "tidemill archive mysql://app@localhost/shop/orders s3://backups/orders --every 30s",
         "tidemill archive orders/ --every 5m --keep-bytes 10GiB --trim-older-than 365d",
         "tidemill archive orders/ --sweep",
+        "tidemill archive orders/ --spark",
     ),
     arguments=_arguments,
     run=run,

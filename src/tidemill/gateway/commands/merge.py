@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tidemill.files.report import counted
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
-from tidemill.gateway.interrupts import Interrupts
-from tidemill.gateway.refusal import Stopped
-from tidemill.gateway.spark_session import add_spark, spark_session
+from tidemill.gateway.spark_job import run_job
+from tidemill.gateway.spark_session import add_spark
+
+if TYPE_CHECKING:  # Other commands do without.
+    from pyspark.sql import SparkSession
 
 DETAILS = """
 Each item is moved once: if the command is killed, run it again, and it goes on where it was, then
@@ -20,37 +24,31 @@ unless --master or --remote name a cluster or a server that sees the same folder
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    from tidemill.spark.merging.job import merge, queue_folders  # noqa: PLC0415
+    from tidemill.spark.merging.job import Merged, merge, queue_folders  # noqa: PLC0415
 
-    done = 0
     folders = queue_folders(options.queues)  # What is wrong with them is told before Spark starts.
-    with (
-        spark_session(options, options.into, console, job="merge into") as spark,
-        console.progress("merging") as progress,
-        # Spark takes Ctrl-C for itself when it starts; from here on it is ours again.
-        Interrupts() as interrupts,
-    ):
 
-        def show(rows: int, share: float) -> None:
-            nonlocal done
-            done = rows
-            progress.show(rows, share)
-            interrupts.check()  # Between two transactions each item is in one place.
+    def work(spark: SparkSession, show: Callable[[int, float], None]) -> Merged:
+        return merge(
+            spark,
+            folders,
+            options.into,
+            key=None if options.no_key else options.key,
+            origin=options.origin,
+            name=options.name,
+            on_progress=show,
+        )
 
-        try:
-            with interrupts.held():
-                merged = merge(
-                    spark,
-                    folders,
-                    options.into,
-                    key=None if options.no_key else options.key,
-                    origin=options.origin,
-                    name=options.name,
-                    on_progress=show,
-                )
-        except KeyboardInterrupt as error:
-            words = f"moved {counted(done, 'item')} before this: merge again for the rest"
-            raise Stopped(error, words, {"rows": done}) from error
+    merged = run_job(
+        options,
+        console,
+        job="merge into",
+        place=options.into,
+        doing="merging",
+        done="moved",
+        noun="item",
+        work=work,
+    )
     words = f"moved {counted(merged.rows, 'item')} to {options.into}"
     if merged.rows:
         words += f", rows {merged.first:,} to {merged.last:,}"

@@ -6,7 +6,6 @@
     inventory   which events are there: lost, doubled, torn or wrong ones show
     record      what was measured
     picture     the record as a drawing
-    drawing     ... in plain SVG
     words       what is said in the end
 
 It uses the public face of the package alone.

@@ -10,9 +10,9 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from tidemill.gateway.demo.drawing import FAINT, Panel, dots, round_up, short, text
 from tidemill.gateway.demo.record import Phase, Record
 from tidemill.gateway.demo.telemetry import DEVICES, OFFLINE_DEVICE
+from tidemill.gateway.drawing import FAINT, Panel, area, dots, round_up, short, text
 
 WIDTH, HEIGHT = 960, 700
 BEFORE, AFTER, KILL = "#1f77b4", "#e07b00", "#c62828"
@@ -110,7 +110,7 @@ def _timeline(record: Record) -> list[str]:
         panel.label_x(second / span_s, f"{second:g} s")
     for phase in record.phases:
         if phase.steps:
-            panel.parts.append(_area(panel, rates[id(phase)] / top, COLOURS[phase.name]))
+            panel.parts.append(area(panel, rates[id(phase)] / top, COLOURS[phase.name]))
     killed = panel.x(min((record.killed_s - start_s) / span_s, 1.0))
     panel.parts.append(
         f'<line x1="{killed:.1f}" x2="{killed:.1f}" y1="{panel.top - 4}" y2="{panel.y(0)}" '
@@ -142,20 +142,6 @@ def _rates(phase: Phase, start_s: float, edges: npt.NDArray[np.float64]) -> npt.
     done = np.cumsum([0, *(rows for _, rows in phase.steps)])
     order = np.argsort(times, kind="stable")
     return np.diff(np.interp(edges, times[order], done[order])) / np.diff(edges)
-
-
-def _area(panel: Panel, heights: npt.NDArray[np.float64], colour: str) -> str:
-    # Each run of bins that are not zero is an area of its own, so that phases do not join.
-    path = ""
-    for run in np.split(np.arange(BINS), np.flatnonzero(np.diff(heights > 0)) + 1):
-        if heights[run[0]] <= 0:
-            continue
-        path += f"M{panel.x(run[0] / BINS):.1f} {panel.y(0):.1f}"
-        for one in run:
-            y = panel.y(float(heights[one]))
-            path += f"L{panel.x(one / BINS):.1f} {y:.1f}L{panel.x((one + 1) / BINS):.1f} {y:.1f}"
-        path += f"L{panel.x((run[-1] + 1) / BINS):.1f} {panel.y(0):.1f}Z"
-    return f'<path d="{path}" fill="{colour}" fill-opacity="0.8"/>'
 
 
 def _ticks(span_s: float) -> list[float]:

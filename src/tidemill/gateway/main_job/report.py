@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.gateway.demo.drawing import FAINT, Panel, dots, short, text
 from tidemill.gateway.demo.telemetry import DEVICES, METRICS, START_NS, TIME_NS
+from tidemill.gateway.drawing import FAINT, Panel, dots, short, text
 from tidemill.gateway.main_job.readings import WINDOW_S, WINDOWS
 from tidemill.gateway.main_job.story import Story
+from tidemill.gateway.web_page import COLOURS, cards, document, svg
 
-WIDTH = 960
-COLOURS = ["#1f77b4", "#e07b00", "#2a8f5b", "#7b5ea7", "#c62828", "#8c6d31", "#17899b", "#b05a8f"]
 KILL = "#c62828"
 STAGE_COLOURS = {
     "push": "#1f77b4",
@@ -28,25 +27,12 @@ STAGE_COLOURS = {
     "proof": "#7b5ea7",
 }
 _MINUTES = TIME_NS // 60_000_000_000
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1d2b36; max-width: 960px; margin: 32px auto;
-  padding: 0 16px; }
-h1 { font-size: 26px; margin-bottom: 4px; } h2 { font-size: 18px; margin: 36px 0 8px; }
-p { margin: 6px 0; } .faint { color: #5c6b77; }
-.cards { display: flex; gap: 12px; flex-wrap: wrap; margin: 18px 0; }
-.card { flex: 1 1 150px; border: 1px solid #dfe5ea; border-radius: 8px; padding: 10px 14px; }
-.card b { display: block; font-size: 22px; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; padding: 4px 10px;
-  border-bottom: 1px solid #dfe5ea; } td.n, th.n { text-align: right;
-  font-variant-numeric: tabular-nums; } .ok { color: #2a8f5b; font-weight: 600; }
-.killed { color: #c62828; font-weight: 600; } svg { width: 100%; height: auto; }
-"""
 
 
 def page(story: Story) -> str:
     """The page, as the text of an HTML file."""
     windows = 0 if story.windows is None else story.windows.num_rows
-    cards = [
+    facts = [
         (f"{story.items:,}", "readings from 8 devices"),
         (f"{sum(stage.is_killed for stage in story.stages)}", "processes killed by SIGKILL"),
         (f"{windows:,}", "windows of 10 seconds"),
@@ -54,27 +40,22 @@ def page(story: Story) -> str:
         (f"{story.seconds:,.0f} s", "from the first push to the proof"),
     ]
     parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<title>Tidemill: the main job</title><style>{_STYLE}</style></head><body>",
         "<h1>From devices to a report, nothing lost, nothing twice</h1>",
         "<p class='faint'>Devices push to priority queues; the queues are merged into a log; a "
         "pipeline on Spark counts and sums it by windows, archives it and sets bad rows aside. The "
         "devices and the pipeline are killed in the middle, and go on.</p>",
-        "<div class='cards'>",
-        *[f"<div class='card'><b>{escape(big)}</b>{escape(small)}</div>" for big, small in cards],
-        "</div>",
+        cards(facts),
         "<h2>What happened</h2>",
-        _svg(204, _timeline(story)),
+        svg(204, _timeline(story)),
         _stages(story),
         "<h2>The log: when a row was measured, by its number</h2>",
         "<p class='faint'>Each merge is in the order of time. What the devices had not sent when "
         "they were killed, and what one of them measured while it was offline, came with the "
         "second one, up to minutes late.</p>",
-        _svg(300, _log(story)),
+        svg(300, _log(story)),
         "<h2>What the pipeline found: the mean of each metric, by window and device</h2>",
         *(
-            [_svg(250, _means(story.windows, metric)) for metric in METRICS.to_pylist()]
+            [svg(250, _means(story.windows, metric)) for metric in METRICS.to_pylist()]
             if story.windows is not None
             else []
         ),
@@ -82,16 +63,8 @@ def page(story: Story) -> str:
         "<p class='faint'>Every reading follows from its number, so that what has to come out is "
         "known. All of it was compared.</p>",
         _proof(story),
-        "</body></html>",
     ]
-    return "\n".join(parts) + "\n"
-
-
-def _svg(height: int, parts: list[str]) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        f'font-family="system-ui, sans-serif" role="img">{"".join(parts)}</svg>'
-    )
+    return document("Tidemill: the main job", parts)
 
 
 def _timeline(story: Story) -> list[str]:

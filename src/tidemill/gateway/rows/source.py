@@ -204,7 +204,7 @@ def open_source(name: str, given: str | None, *, binary: str) -> Iterator[RowSou
     if name == "-":
         check_open(0)
     if name != "-":
-        with _opened(name) as stream:
+        with open_file(name) as stream:
             yield RowSource(stream, name, found, binary=binary)
     elif found == "parquet" and not sys.stdin.buffer.seekable():
         # Parquet is read from its end, so what comes through a pipe is put on disk first.
@@ -216,7 +216,8 @@ def open_source(name: str, given: str | None, *, binary: str) -> Iterator[RowSou
         yield RowSource(sys.stdin.buffer, name, found, binary=binary)
 
 
-def _opened(name: str) -> BinaryIO:
+def open_file(name: str) -> BinaryIO:
+    """A file to read; one that cannot be is refused in words."""
     try:
         return open(name, "rb")
     except FileNotFoundError as error:

@@ -27,7 +27,12 @@ from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.folder_staging import settings_of
 from tidemill.files.settings import QUEUE
 from tidemill.files.transaction import StagedPart, Transaction
-from tidemill.limits import INT64_MIN, MERGE_RANGE_BYTES, MERGE_ROUND_BYTES, MIB
+from tidemill.limits import (
+    INT64_MIN,
+    MERGE_RANGE_BYTES,
+    MERGE_ROUND_BYTES,
+    TRANSACTION_BYTES_MAX,
+)
 from tidemill.log.contract import LogStore
 from tidemill.log.opening import open_store
 from tidemill.names import check_name
@@ -39,13 +44,11 @@ from tidemill.spark.merging.task import Columns, MergeTask
 from tidemill.spark.pipelines.failures import failed
 from tidemill.spark.schema import spark_schema
 from tidemill.spark.sink.options import SinkOptions
+from tidemill.spark.sink.parts import PART, collected, told
 from tidemill.spark.sink.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_PART = "partition long, name string, frames long, rows long, total_bytes long, digest binary"
-_STAGED_BYTES_MAX = 3 * 1024 * MIB  # of one transaction: a folder takes 4 GiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ class _Driver:
             end = _end_of_round(ranges, at, round_bytes)
             queues.keep()
             parts = self._stage([keys for keys, _ in ranges[at:end]])
-            if sum(part.total_bytes for part in parts) > _STAGED_BYTES_MAX and end - at > 1:
+            if sum(part.total_bytes for part in parts) > TRANSACTION_BYTES_MAX and end - at > 1:
                 # The queues are compressed, and the log is not.
                 round_bytes //= 2
                 continue
@@ -182,11 +185,10 @@ class _Driver:
         ]
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
         try:
-            parts = numbers.mapInArrow(_Work(tasks), _PART).collect()
+            return collected(numbers.mapInArrow(_Work(tasks), PART))
         except PySparkException as error:
             place = self._store.place
             raise failed(error, place, None, "a task", job="merge into") from error
-        return [StagedPart(**row.asDict()) for row in parts]
 
     def _commit(self, upto: int, parts: list[StagedPart]) -> Merged:
         """Make what was staged readable, and have the queues give it up."""
@@ -216,8 +218,7 @@ class _Work:
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                part = self.tasks[number].run(number)
-                yield pa.RecordBatch.from_pylist([part._asdict()])
+                yield told(self.tasks[number].run(number))
 
 
 def _interrupted(log: str, name: str) -> Memo | None:

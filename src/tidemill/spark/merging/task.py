@@ -20,6 +20,7 @@ from tidemill.files.transaction import StagedPart
 from tidemill.limits import INT64_MAX, INT64_MIN, MERGE_MEMORY_BYTES, STAGED_CHUNK_BYTES
 from tidemill.spark.merging.queues import SourcePart
 from tidemill.spark.merging.ranges import KeyRange, Numbers
+from tidemill.spark.sink.parts import stage
 from tidemill.spark.sink.target import Target
 
 _ALL = KeyRange(INT64_MIN, INT64_MAX)
@@ -61,14 +62,7 @@ class MergeTask:
 
     def run(self, partition: int) -> StagedPart:
         """Stage the range as this partition of the transaction."""
-        attempt = self.target.staging(self.staging).attempt(partition)
-        try:
-            for batch in self.rows():
-                attempt.write(batch)
-            return attempt.finish()
-        except BaseException:
-            attempt.discard()
-            raise
+        return stage(self.target, self.staging, self.rows(), partition)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of the log, in order."""

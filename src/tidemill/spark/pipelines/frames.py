@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # How far one batch of a query goes, which a batch that takes everything has no use for.
 _OF_STREAMS = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
+# … and how long a batch keeps what it reads of a queue, which a query has no use for.
+_OF_BATCHES = ("snapshotseconds",)
 _STARTS = ("startingoffsets", "startingtimestamp")
 
 
@@ -97,6 +99,7 @@ def _options(source: Source, consumer: str | None) -> dict[str, str]:
         return options
     if consumer is None:
         return {name: text for name, text in options.items() if name.lower() not in _OF_STREAMS}
+    options = {name: text for name, text in options.items() if name.lower() not in _OF_BATCHES}
     if not any(name.lower() in _STARTS for name in options):
         options["startingOffsets"] = "earliest"
     return {**options, "consumer": consumer}

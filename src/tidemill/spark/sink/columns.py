@@ -11,6 +11,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from tidemill.batch import check_payload_schema, to_payload, to_rows
 from tidemill.errors import InvalidInput, InvalidKey, SchemaMismatch
+from tidemill.spark.schema import check_distinct
+from tidemill.spark.sink.options import SinkOptions
 
 _KEY = "key"
 # What a source of ours gives beside the payload, and what the queue gives anew when it is written.
@@ -87,6 +89,13 @@ class Columns:
         if len(self.kept) == len(self.names):
             return batch
         return batch.select(list(self.kept))
+
+
+def check_names(options: SinkOptions, schema: StructType) -> None:
+    """Raise unless Spark could tell the columns apart when it reads what was written."""
+    has_key = options.key is not None or options.kind == "queue"
+    given = ("seq", _KEY, "time") if has_key else _GIVEN
+    check_distinct((*given, *schema.names), "what is written would have", "rename one")
 
 
 def _arrow(schema: StructType) -> pa.Schema:

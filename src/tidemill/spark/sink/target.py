@@ -19,6 +19,7 @@ from tidemill.files.transaction import Staging
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.opening import open_store
 from tidemill.spark.address import folder_of
+from tidemill.spark.schema import check_distinct
 from tidemill.spark.sink.checkpoint import has_written
 from tidemill.spark.sink.columns import Columns
 from tidemill.spark.sink.options import SinkOptions
@@ -123,6 +124,9 @@ def _wanted(
         more = [field for field in columns.payload(schema) if field.name not in payload.names]
         # A column that keys alone are taken from is not part of the payload.
         more = [field for field in more if field.name != columns.key]
+        for field in more:
+            same = [name for name in payload.names if name.lower() == field.name.lower()]
+            check_distinct((*same[:1], field.name), f"{place} would have", "rename the new one")
         wanted = pa.schema([*payload, *more]) if more else payload
     columns.check(schema, wanted, place)
     return wanted

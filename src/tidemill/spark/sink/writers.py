@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -24,7 +23,9 @@ from pyspark.sql.types import StructType
 from tidemill.errors import Bug, InvalidInput, TidemillError
 from tidemill.files.transaction import Outcome, StagedPart, Transaction
 from tidemill.spark.sink.checkpoint import query_id
+from tidemill.spark.sink.columns import check_names
 from tidemill.spark.sink.options import SinkOptions
+from tidemill.spark.sink.parts import stage
 from tidemill.spark.sink.target import Target
 
 logger = logging.getLogger(__name__)
@@ -48,17 +49,8 @@ class _Job:
         self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        context = TaskContext.get()
-        if context is None:
-            raise Bug("rows are staged by tasks of Spark alone")
-        attempt = self._target.staging(self._name).attempt(context.partitionId())
-        try:
-            for batch in iterator:
-                attempt.write(self._target.columns.chosen(batch))
-            return Staged(attempt.finish())
-        except BaseException:
-            attempt.discard()
-            raise
+        chosen = self._target.columns.chosen
+        return Staged(stage(self._target, self._name, (chosen(batch) for batch in iterator)))
 
     def _commit(self, transaction: Transaction | None, messages: Messages) -> Outcome:
         parts = [message.part for message in messages if isinstance(message, Staged)]
@@ -102,6 +94,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """The writer of `df.write.format("tidemill").mode("append").save(path)`."""
     parsed = SinkOptions.parse(options, streaming=False)
     _check_mode(overwrite)
+    check_names(parsed, schema)
     target = Target.prepare(parsed, schema)
     return BatchWriter(target, f".{uuid.uuid4().hex}", parsed.transaction)
 
@@ -110,6 +103,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     """The writer of `df.writeStream.format("tidemill").start(path)`."""
     parsed = SinkOptions.parse(options, streaming=True)
     _check_mode(overwrite)
+    check_names(parsed, schema)
     name = parsed.app_id or query_id(parsed.checkpoint)
     return StreamWriter(Target.prepare(parsed, schema), name)
 

@@ -53,6 +53,21 @@ def dots(panel: Panel, x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], c
     return f'<path d="{moves}" stroke="{colour}" stroke-width="1.6" opacity="0.75" fill="none"/>'
 
 
+def area(panel: Panel, heights: npt.NDArray[np.float64], colour: str) -> str:
+    """Heights of bins side by side, as shares of the panel, filled down to its ground."""
+    # Each run of bins that are not zero is an area of its own, so that phases do not join.
+    path, bins = "", len(heights)
+    for run in np.split(np.arange(bins), np.flatnonzero(np.diff(heights > 0)) + 1):
+        if heights[run[0]] <= 0:
+            continue
+        path += f"M{panel.x(run[0] / bins):.1f} {panel.y(0):.1f}"
+        for one in run:
+            y = panel.y(float(heights[one]))
+            path += f"L{panel.x(one / bins):.1f} {y:.1f}L{panel.x((one + 1) / bins):.1f} {y:.1f}"
+        path += f"L{panel.x((run[-1] + 1) / bins):.1f} {panel.y(0):.1f}Z"
+    return f'<path d="{path}" fill="{colour}" fill-opacity="0.8"/>'
+
+
 def round_up(value: float) -> float:
     """The next round number."""
     power = 10.0 ** np.floor(np.log10(max(value, 1.0)))

@@ -1,0 +1,64 @@
+"""What tasks have staged, as rows that Spark brings to the driver.
+
+A job that commits by itself has its tasks run in `mapInArrow`: each stages what it is given, and
+hands on one row that tells of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tidemill.errors import Bug
+from tidemill.files.transaction import StagedPart
+from tidemill.spark.sink.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PART = "partition long, name string, frames long, rows long, total_bytes long, digest binary"
+
+
+def stage(
+    target: Target, name: str, batches: Iterable[pa.RecordBatch], partition: int | None = None
+) -> StagedPart:
+    """Stage rows under a name, as one attempt at a partition; None: that of the task."""
+    if partition is None:
+        context = TaskContext.get()
+        if context is None:
+            raise Bug("rows are staged by tasks of Spark alone")
+        partition = context.partitionId()
+    attempt = target.staging(name).attempt(partition)
+    try:
+        for batch in batches:
+            attempt.write(batch)
+        return attempt.finish()
+    except BaseException:
+        attempt.discard()
+        raise
+
+
+def told(part: StagedPart) -> pa.RecordBatch:
+    """A part as the row that a task hands on."""
+    return pa.RecordBatch.from_pylist([part._asdict()])
+
+
+def collected(parts: DataFrame) -> list[StagedPart]:
+    """The parts that tasks have told of."""
+    return [StagedPart(**row.asDict()) for row in parts.collect()]
+
+
+@dataclass(frozen=True, slots=True)
+class StageRows:
+    """What `mapInArrow` calls to stage the rows of a DataFrame."""
+
+    target: Target
+    name: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        chosen = self.target.columns.chosen
+        yield told(stage(self.target, self.name, (chosen(batch) for batch in batches)))
