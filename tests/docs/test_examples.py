@@ -51,6 +51,9 @@ def test_the_python_blocks_of_a_page_run(
     if "postgresql://app@localhost" in "".join(BLOCK.findall(text)):
         ours = request.getfixturevalue("postgres").url()
         text = text.replace("postgresql://app@localhost:5432/shop/orders", ours)
+    if "redis://localhost" in "".join(BLOCK.findall(text)):
+        ours = request.getfixturevalue("redis").url
+        text = text.replace("redis://localhost:6379", ours)
     if "tidemill.spark" in text:
         _run_apart(text, page, tmp_path)
         return
