@@ -36,7 +36,7 @@ def missing() -> str | None:
 @contextmanager
 def running(folder: Path) -> Iterator[SparkSession]:
     """A session as users get it, whose temporary files are on the disk that is measured."""
-    from benchmarks.peers.spark_ceilings import Ceiling
+    from benchmarks.peers.spark_ceilings import Ceiling, Ready
     from tidemill.spark import session
 
     spark = session(
@@ -45,6 +45,7 @@ def running(folder: Path) -> Iterator[SparkSession]:
         config={"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder)},
     )
     spark.dataSource.register(Ceiling)
+    spark.dataSource.register(Ready)
     try:
         yield spark
     finally:

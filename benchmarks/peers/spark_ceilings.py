@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadLimit,
+    ReadMaxFiles,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
@@ -54,6 +55,19 @@ class Ceiling(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         raise NotImplementedError("Spark's own noop drops the rows of a stream")
+
+
+class Ready(DataSource):
+    """`format("ready")`: streams batches that lie ready, `<path>/0.arrow` and so on, a file of them
+    in each micro-batch; the option `batches` says how many there are.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        return _ReadyStream(self.options["path"], int(self.options["batches"]))
 
 
 class _Rows(InputPartition):
@@ -102,6 +116,33 @@ class _ConstantStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from _repeated(self._schema, self._batch_rows, partition)
+
+
+class _ReadyStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, folder: str, batches: int) -> None:
+        self._folder = folder
+        self._batches = batches
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"next": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        pass
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxFiles(1)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802
+        return {"next": min(self._batches, start["next"] + 1)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(start["next"], end["next"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(f"{self._folder}/{partition.value}.arrow") as file:
+            found = pa.ipc.open_file(file)
+            for number in range(found.num_record_batches):
+                yield found.get_batch(number)
 
 
 class _Dropping(DataSourceArrowWriter):

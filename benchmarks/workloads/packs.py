@@ -134,7 +134,6 @@ def server(settings: Settings, *options: str) -> Iterator[MariaDB]:
         tempfile.TemporaryDirectory(dir=settings.folder, prefix="mariadb-") as folder,
         MariaDB(
             Path(folder),
-            "--socket=socket",  # Its path has to be short: this one is within the data.
             "--innodb-buffer-pool-size=1G",
             "--innodb-log-file-size=512M",
             *options,

@@ -46,6 +46,8 @@ FIELDS = {
         "log latency",
         "log embedded",
         "archive",
+        "counters",
+        "ring",
     ],
 )
 def test_a_quick_run_writes_one_object_for_each_line(workload: str, tmp_path: Path) -> None:
