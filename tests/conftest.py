@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, settings
 from tests.lanes import arranged
 from tests.services.fixtures import (  # noqa: F401
     database,
+    etcd,
     mariadb,
     postgres,
     prefix,
+    redis,
     seaweedfs,
 )
 from tests.services.java import QUICK_JAVA

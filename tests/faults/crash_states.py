@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Literal, NamedTuple
+from itertools import chain, combinations
+from typing import Literal, NamedTuple, TypeAlias
 
 import xxhash
 
@@ -55,6 +55,10 @@ class Choice(NamedTuple):
 
     kept: int
     torn: TearAt | None = None
+
+
+# The hash of what a choice leaves, and whether it must be seen whatever the budget.
+Keyed: TypeAlias = tuple[int, Choice, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +118,22 @@ def enumerate_states(
     lost or kept) are sampled by their hash and `seed`, evenly over the whole trace, so that about
     that many come out.
     """
-    share = 1.0 if budget is None else _share(trace, budget, tear, limits)
+    share = 1.0
+    points = _keyed_points(trace, tear, limits)
+    if budget is not None:
+        # To make a key is what takes long, so that all are kept for the second time.
+        choices = [keyed for _, keyed in points]
+        share = _share(choices, budget)
+        points = zip((pending for pending, _ in _points(trace)), choices, strict=True)
     salt = xxhash.xxh3_64_intdigest(seed.to_bytes(8, "little"))
-    seen: set[bytes] = set()
-    for pending, fresh in _points(trace):
+    seen: set[int] = set()
+    for pending, keyed in points:
         marks = tuple(pending.marks)
-        for choice, must in _choices(pending, fresh, tear, limits):
-            key = pending.key(choice.kept, choice.torn)
+        for key, choice, must in keyed:
             if key in seen:
                 continue
             if not must and share < 1:
-                drawn = int.from_bytes(key[:8], "little") ^ salt
+                drawn = (key >> 32) % 2**64 ^ salt
                 if drawn >= share * 2**64:
                     continue
             seen.add(key)
@@ -139,16 +148,32 @@ def count_states(
     limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[int, int]:
     """How many states there are in all, and how many of them no budget leaves out."""
-    seen: dict[bytes, bool] = {}
-    for pending, fresh in _points(trace):
-        for choice, must in _choices(pending, fresh, tear, limits):
-            key = pending.key(choice.kept, choice.torn)
-            seen[key] = must or seen.get(key, False)
+    return _counted([keyed for _, keyed in _keyed_points(trace, tear, limits)])
+
+
+def _counted(choices: list[list[Keyed]]) -> tuple[int, int]:
+    seen: dict[int, bool] = {}
+    for key, _, must in chain.from_iterable(choices):
+        seen[key] = must or seen.get(key, False)
     return len(seen), sum(seen.values())
 
 
-def _share(trace: Trace, budget: int, tear: Literal["edges", "bytes"], limits: Limits) -> float:
-    total, telling = count_states(trace, tear=tear, limits=limits)
+def _keyed_points(
+    trace: Trace, tear: Literal["edges", "bytes"], limits: Limits
+) -> Iterator[tuple[Pending, list[Keyed]]]:
+    """What is pending at each point, and the choices there."""
+    for pending, fresh in _points(trace):
+        yield (
+            pending,
+            [
+                (pending.key(choice.kept, choice.torn), choice, must)
+                for choice, must in _choices(pending, fresh, tear, limits)
+            ],
+        )
+
+
+def _share(choices: list[list[Keyed]], budget: int) -> float:
+    total, telling = _counted(choices)
     if total <= budget:
         return 1.0
     return max(0, budget - telling) / (total - telling) if total > telling else 1.0

@@ -69,7 +69,7 @@ class _Names:
 
     folders: Folders
     inodes: list[int]
-    key: bytes
+    key: int
 
 
 class Pending:
@@ -87,6 +87,7 @@ class Pending:
         # What a choice leaves of one file, and of the names; many choices share it.
         self._content_memo: dict[tuple[int, int, TearAt | None], tuple[Content, bytes]] = {}
         self._names_memo: dict[int, _Names] = {}
+        self._keys_memo: dict[int, tuple[int, list[tuple[int, int]]]] = {}
         self._masks: dict[int, int] = {}
         self._names_mask = 0
 
@@ -107,12 +108,31 @@ class Pending:
             case _:
                 self._add(Unit(operation, index), self._of_inode.setdefault(operation.inode, []))
 
-    def key(self, kept: int, torn: TearAt | None) -> bytes:
-        """A hash of the disk that a choice leaves, with what had been promised by then."""
+    def key(self, kept: int, torn: TearAt | None) -> int:
+        """A hash of the disk that a choice leaves, with what had been promised by then.
+
+        It is made of one for each file, so that only files with something pending are looked at.
+        """
+        memo = kept & self._names_mask
+        found = self._keys_memo.get(memo)
+        if found is None:
+            found = self._keys_memo[memo] = self._key_of_settled(kept)
+        key, varying = found
+        for place, inode in varying:
+            key ^= _placed(place, self._content(inode, kept, torn)[1])
+        return key ^ self._promises
+
+    def _key_of_settled(self, kept: int) -> tuple[int, list[tuple[int, int]]]:
+        """The key without the files of which something is pending, and those with their places."""
         names = self._names(kept)
-        parts = [names.key, self._promises.to_bytes(4, "little")]
-        parts.extend(self._content(inode, kept, torn)[1] for inode in names.inodes)
-        return xxhash.xxh3_128_digest(b"".join(parts))
+        key = names.key << 32  # below which are the promises
+        varying = []
+        for place, inode in enumerate(names.inodes):
+            if self._masks.get(inode):
+                varying.append((place, inode))
+            else:
+                key ^= _placed(place, self._content(inode, kept, None)[1])
+        return key, varying
 
     def image(self, kept: int, torn: TearAt | None) -> Image:
         """The disk that a choice leaves."""
@@ -130,6 +150,8 @@ class Pending:
             self._names_mask |= 1 << unit.bit
         else:
             inode = _inode_of(unit)
+            if inode not in self._masks:
+                self._keys_memo.clear()
             self._masks[inode] = self._masks.get(inode, 0) | 1 << unit.bit
 
     def _sync(self, operation: Sync) -> None:
@@ -192,6 +214,7 @@ class Pending:
                 self._masks[inode] = self._masks.get(inode, 0) | 1 << bit
         self._content_memo.clear()
         self._names_memo.clear()
+        self._keys_memo.clear()
 
     def _content(self, inode: int, kept: int, torn: TearAt | None) -> tuple[Content, bytes]:
         mask = self._masks.get(inode, 0)
@@ -261,7 +284,12 @@ def _in_reach(folders: Folders) -> _Names:
     # Two names of one file: it is the same disk only if they are the same file again.
     if len(set(inodes)) != len(inodes):
         key.update(repr([inodes.index(inode) for inode in inodes]).encode())
-    return _Names(reached, inodes, key.digest())
+    return _Names(reached, inodes, key.intdigest())
+
+
+def _placed(place: int, digest: bytes) -> int:
+    """A hash of a file's content at its place among the names."""
+    return xxhash.xxh3_128_intdigest(digest, seed=place) << 32
 
 
 def _applied(content: Content, units: list[Unit], torn: TearAt | None) -> Content:

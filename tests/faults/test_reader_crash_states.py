@@ -111,6 +111,7 @@ def test_readers_and_consumers_survive_crashes(first: str, tally: Tally) -> None
         _judge_states((first, "push"), sync, 15, judged)
     assert len(judged) > 20
     tally("crash states seen by readers", len(judged))
+    tally("crash states in all", len(judged))
 
 
 @pytest.mark.slow
@@ -126,6 +127,7 @@ def test_pairs_with_readers_and_consumers_survive_crashes(first: str, tally: Tal
         _judge_states(names, draw.choice(("full", "none", "data", "index")), 30, judged)
     assert len(judged) > 100
     tally("crash states seen by readers", len(judged))
+    tally("crash states in all", len(judged))
 
 
 @pytest.mark.parametrize("sync", ["full", "none", "data", "index"])

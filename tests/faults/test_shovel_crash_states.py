@@ -27,7 +27,7 @@ Tally: TypeAlias = Callable[[str, int], None]
 Fill: TypeAlias = Callable[[PriorityQueue, PriorityQueue, UniqueValues], None]
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
-STATES_MAX = 20_000 if SOAK else 150
+STATES_MAX = 20_000 if SOAK else 100
 STATES_MAX_OTHERS = 5_000 if SOAK else 60  # in other modes than full
 
 MODES = [
@@ -113,6 +113,7 @@ def test_a_shovel_survives_crashes(what: str, modes: Modes, tally: Tally) -> Non
     assert judged > 30
     assert doubled, "no state had an item in both queues: the dangerous moment was never met"
     tally("crash states, shovel", judged)
+    tally("crash states in all", judged)
 
 
 @pytest.mark.slow
@@ -160,3 +161,4 @@ def test_recoveries_that_crash_lose_nothing(modes: Modes, killed: bool, tally: T
             judged += 1
     assert judged > 100
     tally("crash states, recoveries from a shovel", judged)
+    tally("crash states in all", judged)

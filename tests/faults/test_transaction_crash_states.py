@@ -155,14 +155,14 @@ def run(job: Job, steps: Iterable[int | str]) -> list[bytes]:
 def test_what_is_repeated_after_a_crash_is_there_once(
     kind: type[Job], steps: Steps, tally: Tally
 ) -> None:
-    _judge(kind, steps, budget=14, tally=tally)
+    _judge(kind, steps, budget=8, tally=tally)
 
 
 @pytest.mark.parametrize("kind", [QueueJob, LogJob])
 def test_a_sample_of_crashes_while_a_transaction_is_committed(
     kind: type[Job], tally: Tally
 ) -> None:
-    _judge(kind, (1,), budget=4, tally=tally)
+    _judge(kind, (1,), budget=1, tally=tally)
 
 
 def _judge(kind: type[Job], steps: Steps, *, budget: int, tally: Tally) -> None:
@@ -194,6 +194,7 @@ def _judge(kind: type[Job], steps: Steps, *, budget: int, tally: Tally) -> None:
     assert len(judged) > 20
     assert len(outcomes) > 1
     tally(f"crash states of transactions, {kind.__name__}", len(judged))
+    tally("crash states in all", len(judged))
 
 
 def _left(steps: Steps, attempted: int, found: list[bytes]) -> Steps:
