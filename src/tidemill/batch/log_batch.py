@@ -92,11 +92,8 @@ class LogBatch:
                 raise Bug(
                     f"rows from {other.first_seq} on do not follow those up to {one.last_seq}"
                 )
-        times: int | pa.Array = batches[0]._times
-        if any(batch._times is not times and batch._times != times for batch in batches):
-            times = pa.concat_arrays([batch.times for batch in batches])
         payload = pa.concat_batches([batch.payload for batch in batches])
-        return cls(payload, batches[0].first_seq, times)
+        return cls(payload, batches[0].first_seq, _joined_times(batches))
 
     def __len__(self) -> int:
         return int(self.payload.num_rows)
@@ -208,6 +205,16 @@ class LogBatch:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The batch for anything that speaks Arrow: polars, DuckDB, pandas."""
         return stream_of(self.to_arrow(), requested_schema)
+
+
+def _joined_times(batches: Sequence[LogBatch]) -> int | pa.Array:
+    times = [batch._times for batch in batches]
+    if not all(isinstance(time_us, int) for time_us in times):
+        return pa.concat_arrays([batch.times for batch in batches])
+    if len(set(times)) == 1:
+        return times[0]
+    rows = [len(batch) for batch in batches]
+    return int64_array(np.repeat(np.array(times, dtype=np.int64), rows), TIME_FIELD.type)
 
 
 def to_payload(data: object, *, schema: pa.Schema | None) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from tidemill.limits import MIB
 from tidemill.log.contract import ConsumerClaim, Ends, LogStore
 from tidemill.log.opening import open_store
 from tidemill.spark.address import Address
+from tidemill.spark.chunks import CHUNK_ROWS
 from tidemill.spark.rows import NumberedRows
 
 logger = logging.getLogger(__name__)
@@ -81,8 +82,9 @@ class LogRows(NumberedRows):
                 logger.warning("rows %d to %d are left out: %s", start, behind - 1, loss)
                 start = behind
                 continue
-            for batch in found:
-                yield batch.to_arrow()
+            # Joined before they have numbers and times, which are then written once, not copied.
+            for batches in _groups(found):
+                yield LogBatch.concat(batches).to_arrow()
             start = found[-1].next_seq
 
     def consumers(self) -> dict[str, int]:
@@ -102,3 +104,17 @@ class LogRows(NumberedRows):
             return max(loss.last, start) + 1
         frame = self._store.layout(start, start + 1)
         return int(frame.firsts[0] + frame.rows[0]) if len(frame.firsts) else start + 1
+
+
+def _groups(batches: list[LogBatch]) -> Iterator[list[LogBatch]]:
+    """The same batches, as many together as Spark takes well at once."""
+    group: list[LogBatch] = []
+    rows = 0
+    for batch in batches:
+        group.append(batch)
+        rows += len(batch)
+        if rows >= CHUNK_ROWS:
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group
