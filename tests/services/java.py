@@ -1,5 +1,18 @@
 """How the JVMs of tests are started."""
 
+from functools import cache
+
+from tidemill.spark.class_archive import archive_options
+from tidemill.spark.java import find_java
+
 # With the quick compiler alone: a quarter less of the processor's time for a session that runs a
 # handful of queries.
 QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+
+
+@cache
+def quick_java() -> str:
+    """The same for servers and executors, which have no session to tell them of the archive of
+    Spark's classes: with it, they load them for a third less.
+    """
+    return " ".join(f'"{option}"' for option in (QUICK_JAVA, *archive_options(find_java())))

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pyspark
 
-from tests.services.java import QUICK_JAVA
+from tests.services.java import quick_java
 from tests.services.server import Server, free_port
 from tidemill.spark.java import find_java, java_home
 
@@ -26,35 +26,44 @@ from tidemill.spark.java import find_java, java_home
 PYTHON_PATH = os.pathsep.join(
     os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path
 )
-# What a session on the cluster is told: it has two executors with a core each.
-ON_CLUSTER = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": QUICK_JAVA,
-    "spark.executor.memory": "512m",
-    "spark.sql.shuffle.partitions": "2",
-}
-ON_HALF_OF_IT = {**ON_CLUSTER, "spark.cores.max": "1"}
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+
+
+def on_cluster() -> dict[str, str]:
+    """What a session on the cluster is told: it has two executors with a core each."""
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.cores": "1",
+        "spark.executor.extraJavaOptions": quick_java(),
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+    }
+
+
+def on_half_of_it() -> dict[str, str]:
+    """One of the two executors is left to another driver."""
+    return {**on_cluster(), "spark.cores.max": "1"}
 
 
 class _SparkServer(Server):
     """A server of Spark's own; its page tells that it is up."""
 
     programs = ("bash",)
-    environment: Mapping[str, str] = {
-        "SPARK_HOME": str(SPARK_CLASS.parents[1]),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
-        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": PYTHON_PATH,
-    }
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.page_port = free_port()
+        self.environment: Mapping[str, str] = {
+            "JAVA_HOME": str(java_home(find_java())),
+            "SPARK_HOME": str(SPARK_CLASS.parents[1]),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_JAVA_OPTS": quick_java(),
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
+            "SPARK_SUBMIT_OPTS": quick_java(),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": PYTHON_PATH,
+        }
 
     def answers(self) -> bool:
         return bool(self.page())
@@ -114,7 +123,6 @@ class ConnectServer(_SparkServer):
         super().__init__(folder)
         self.environment = {
             **self.environment,
-            "JAVA_HOME": str(java_home(find_java())),
             "PYSPARK_PYTHON": str(bare_python),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
@@ -183,11 +191,9 @@ def _command_line(process: psutil.Process) -> list[str]:
 def running_cluster(folder: Path) -> Iterator[Cluster]:
     """A cluster that ends with the block."""
     with ExitStack() as stack:
-        home = str(java_home(find_java()))
 
         def start(server: _SparkServer) -> None:
             server.folder.mkdir()
-            server.environment = {**server.environment, "JAVA_HOME": home}
             stack.enter_context(server)
 
         master = Master(folder / "master")

@@ -13,7 +13,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tests.services.spark_cluster import ON_CLUSTER, ON_HALF_OF_IT, Cluster, running_cluster
+from tests.services.spark_cluster import Cluster, on_cluster, on_half_of_it, running_cluster
 from tests.services.thin_client import PYTHON, need_thin_python
 from tidemill.spark import session
 
@@ -88,7 +88,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def cluster_spark(_place: Place, cluster: Cluster) -> Iterator[SparkSession]:
     """The shared session on the cluster: two executors with a core each."""
-    spark = _place.get(cluster.url, ON_CLUSTER)
+    spark = _place.get(cluster.url, on_cluster())
     yield spark
     _stop_queries(spark)
 
@@ -96,7 +96,7 @@ def cluster_spark(_place: Place, cluster: Cluster) -> Iterator[SparkSession]:
 @pytest.fixture
 def half_cluster_spark(_place: Place, cluster: Cluster) -> Iterator[SparkSession]:
     """A session that leaves one of the two executors to another driver."""
-    spark = _place.get(cluster.url, ON_HALF_OF_IT)
+    spark = _place.get(cluster.url, on_half_of_it())
     yield spark
     _stop_queries(spark)
 
@@ -117,7 +117,7 @@ def bare_spark(
     """
     need_thin_python()
     monkeypatch.setenv("PYSPARK_PYTHON", str(PYTHON))
-    spark = _place.get(cluster.url, {**ON_CLUSTER, **_SPECULATING, **_BARE})
+    spark = _place.get(cluster.url, {**on_cluster(), **_SPECULATING, **_BARE})
     yield spark
     _stop_queries(spark)
 

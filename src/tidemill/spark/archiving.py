@@ -1,6 +1,6 @@
 """Makes the archive of Spark's classes, in a process of its own: see `class_archive`.
 
-    python -m tidemill.spark.archiving ~/.cache/tidemill/classes-…
+    python -m tidemill.spark.archiving [~/.cache/tidemill/classes-…]
 
 It runs a session that does a little of everything, behind whatever else the machine has to do, and
 has Java write its classes down at the end. Who makes one at the same time gives way.
@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import tidemill as tm
-from tidemill.spark.class_archive import BASE, FAILED, LOCK, TOP, publish, quiet
+from tidemill.spark.class_archive import BASE, FAILED, LOCK, TOP, archive_folder, publish, quiet
 from tidemill.spark.java import Java, find_java
 from tidemill.spark.session import java_options, session
 
@@ -131,4 +131,4 @@ def _forget_others(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]) if sys.argv[1:] else archive_folder(find_java()))

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from tests.gateway.shell import Shell
-from tests.services.spark_cluster import ON_CLUSTER, SPARK_CLASS, Cluster
+from tests.services.spark_cluster import SPARK_CLASS, Cluster, on_cluster
 from tests.spark.pipelines.flows import check_split, write_split
 from tests.spark.pipelines.numbers import send
 from tidemill.spark.java import find_java, java_home
@@ -47,7 +47,7 @@ class Killed:
 
 def start(shell: Shell, cluster: Cluster) -> subprocess.Popen[str]:
     settings = [
-        part for name, value in ON_CLUSTER.items() for part in ("--conf", f"{name}={value}")
+        part for name, value in on_cluster().items() for part in ("--conf", f"{name}={value}")
     ]
     command = ["-m", "tidemill", "pipeline", "run", "flows.py", "--once", "--json", *settings]
     return subprocess.Popen(
@@ -65,7 +65,7 @@ def submitted(shell: Shell, cluster: Cluster) -> dict[str, int | None]:
     done = subprocess.run(
         [
             *(str(SPARK_CLASS), "org.apache.spark.deploy.SparkSubmit", "--master", cluster.url),
-            *(part for one in ON_CLUSTER.items() for part in ("--conf", "=".join(one))),
+            *(part for one in on_cluster().items() for part in ("--conf", "=".join(one))),
             "flows.py",
         ],
         cwd=shell.folder,

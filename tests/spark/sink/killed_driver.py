@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.services.spark_cluster import ON_HALF_OF_IT
+from tests.services.spark_cluster import on_half_of_it
 from tests.spark.sink.killed_source import NAME, WAITING, KilledSource, in_folder, point
 from tests.spark.sink.outputs import Output, numbered, start
 from tidemill.spark import session
@@ -32,7 +32,7 @@ def main(master: str, kind: str, address: str, checkpoint: str, files: str) -> N
 def _config() -> dict[str, str]:
     """Lets executors know what this process was told."""
     told = ("PYTHONPATH", "TIDEMILL_TEST_POINT", "TIDEMILL_TEST_BATCH", "TIDEMILL_TEST_FOLDER")
-    return {**ON_HALF_OF_IT, **{f"spark.executorEnv.{name}": os.environ[name] for name in told}}
+    return {**on_half_of_it(), **{f"spark.executorEnv.{name}": os.environ[name] for name in told}}
 
 
 if __name__ == "__main__":
