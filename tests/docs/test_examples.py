@@ -6,7 +6,6 @@ that a page reads like a session. A block that should fail says so with try and 
 
 from __future__ import annotations
 
-import doctest
 import importlib
 import pkgutil
 import re
@@ -17,11 +16,17 @@ from pathlib import Path
 import pytest
 
 import tidemill
+from tests.docs.docstrings import failures_of
 from tests.docs.pages import BLOCK, PAGES, PAGES_ALONE, ROOT
 
+# Those of `tidemill.spark` run where the tests have a session, in `tests/spark`.
 MODULES = [
     "tidemill",
-    *(module.name for module in pkgutil.walk_packages(tidemill.__path__, "tidemill.")),
+    *(
+        module.name
+        for module in pkgutil.walk_packages(tidemill.__path__, "tidemill.")
+        if not module.name.startswith("tidemill.spark")
+    ),
 ]
 
 
@@ -88,17 +93,12 @@ def _on_our_server(text: str, request: pytest.FixtureRequest) -> str:
     return text
 
 
-@pytest.mark.parametrize(
-    "name", [_slow_if(name.startswith("tidemill.spark"), name) for name in MODULES]
-)
+@pytest.mark.parametrize("name", MODULES)
 def test_the_examples_in_docstrings_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = doctest.testmod(
-        importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    )
-    assert result.failed == 0
+    assert failures_of(importlib.import_module(name)) == 0
 
 
 def test_the_readme_has_an_example() -> None:
