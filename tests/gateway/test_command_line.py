@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
-from tidemill.gateway.command_line import main
+from tidemill.gateway.command_line import COMMANDS, main
 
 
 def test_version_names_the_version_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,11 +17,30 @@ def test_version_names_the_version_of_the_package(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"tidemill {tm.__version__}\n"
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_where_the_list_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([name, "--help"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: tidemill {name} ")
+
+
+def test_a_command_loads_no_other() -> None:
+    program = (
+        "import sys; from tidemill.gateway.command_line import parser; parser('len'); "
+        "print([name for name in ('pandas', 'pyarrow.compute', 'tidemill.gateway.commands.push') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["--help"])
     assert exit_.value.code == 0
-    assert "demo" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert [name for name in COMMANDS if f"\n    {name} " not in out] == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--items", "0"]])

@@ -9,85 +9,56 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
 import tidemill as tm
 from tidemill.files.storage import typed
 from tidemill.gateway.arguments import fill_positionals
-from tidemill.gateway.command import Parser, make_parser, wants_json
-from tidemill.gateway.commands import (
-    archive,
-    bench,
-    clear,
-    compact,
-    completion,
-    consumers,
-    counters,
-    delete,
-    demonstration,
-    doctor,
-    fork,
-    journal,
-    length,
-    merge,
-    outbox,
-    peek,
-    pipeline,
-    pop,
-    profile,
-    push,
-    quarantine,
-    receive,
-    replay,
-    restore,
-    ring,
-    scan,
-    send,
-    shovel,
-    stats,
-    trim,
-    upgrade,
-)
+from tidemill.gateway.command import Command, Parser, make_parser, wants_json
 from tidemill.gateway.console import Console
 from tidemill.gateway.exit_status import BROKEN_PIPE, DONE
 from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.standard_streams import secure_streams
 
-COMMANDS = (
-    push.COMMAND,
-    pop.COMMAND,
-    peek.COMMAND,
-    scan.COMMAND,
-    length.COMMAND,
-    delete.COMMAND,
-    clear.COMMAND,
-    fork.COMMAND,
-    shovel.COMMAND,
-    stats.COMMAND,
-    send.COMMAND,
-    receive.COMMAND,
-    consumers.COMMAND,
-    consumers.LAG_COMMAND,
-    trim.COMMAND,
-    restore.COMMAND,
-    archive.COMMAND,
-    ring.COMMAND,
-    compact.COMMAND,
-    journal.COMMAND,
-    doctor.COMMAND,
-    quarantine.COMMAND,
-    upgrade.COMMAND,
-    outbox.COMMAND,
-    counters.COMMAND,
-    pipeline.COMMAND,
-    merge.COMMAND,
-    replay.COMMAND,
-    profile.COMMAND,
-    bench.COMMAND,
-    demonstration.COMMAND,
-    completion.COMMAND,
-)
+# In the order of the list that `--help` shows, with the place of each under `commands` where it is
+# not that of its name.
+COMMANDS = {
+    "push": "",
+    "pop": "",
+    "peek": "",
+    "scan": "",
+    "len": "length.COMMAND",
+    "delete": "",
+    "clear": "",
+    "fork": "",
+    "shovel": "",
+    "stats": "",
+    "send": "",
+    "receive": "",
+    "consumers": "",
+    "lag": "consumers.LAG_COMMAND",
+    "trim": "",
+    "restore": "",
+    "archive": "",
+    "ring": "",
+    "compact": "",
+    "journal": "",
+    "doctor": "",
+    "quarantine": "",
+    "upgrade": "",
+    "outbox": "",
+    "counters": "",
+    "pipeline": "",
+    "merge": "",
+    "replay": "",
+    "profile": "",
+    "bench": "",
+    "demo": "demonstration.COMMAND",
+    "completion": "",
+}
+_NEEDS_ALL = ("completion",)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     console = Console(is_json=wants_json(given), shows_progress=True)
     try:
-        options = parser().parse_args(_with_ranges(given))
+        options = parser(_called(given)).parse_args(_with_ranges(given))
         fill_positionals(options)
         if hasattr(options, "check"):
             options.check(options)
@@ -131,13 +102,28 @@ def run() -> NoReturn:
     os._exit(status)
 
 
-def parser() -> Parser:
-    """The parser of the whole command line."""
+def parser(command: str | None = None) -> Parser:
+    """The parser of the whole command line; or of one command alone, for to load all of them takes
+    longer than what most of them do.
+    """
+    names = COMMANDS if command is None or command in _NEEDS_ALL else (command,)
     return make_parser(
         "Durable queues and logs on Arrow batches, in a folder or on a server.",
         f"tidemill {tm.__version__}",
-        COMMANDS,
+        [_loaded(name) for name in names],
     )
+
+
+def _called(arguments: Sequence[str]) -> str | None:
+    """The command that is meant; None if none is, or none that there is."""
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    return words[0] if words and words[0] in COMMANDS else None
+
+
+def _loaded(name: str) -> Command:
+    module, _, command = (COMMANDS[name] or f"{name}.COMMAND").partition(".")
+    found: Command = getattr(import_module(f"tidemill.gateway.commands.{module}"), command)
+    return found
 
 
 def _with_ranges(arguments: list[str]) -> list[str]:

@@ -11,8 +11,8 @@ from tidemill.files.storage import storage_errors
 from tidemill.gateway.arguments import OneOf
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
-from tidemill.gateway.demo.job import check_result
 from tidemill.gateway.log_opening import add_bounds
+from tidemill.gateway.result_file import check_result
 from tidemill.gateway.spark_job import run_job
 from tidemill.gateway.spark_session import add_spark
 

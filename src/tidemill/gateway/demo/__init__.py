@@ -18,8 +18,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from tidemill.gateway.demo.job import Demo, Showing, check_result, place
+from tidemill.gateway.demo.job import Demo, Showing, place
 from tidemill.gateway.demo.words import what_next
+from tidemill.gateway.result_file import check_result
 
 
 class _Nothing:

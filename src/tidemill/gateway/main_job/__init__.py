@@ -21,9 +21,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tidemill.gateway.demo.job import check_result, place
+from tidemill.gateway.demo.job import place
 from tidemill.gateway.main_job.report import page
 from tidemill.gateway.main_job.stages import Stages
+from tidemill.gateway.result_file import check_result
 from tidemill.progress import Progress
 
 
