@@ -6,7 +6,6 @@ is what `receive` does with everything another one has.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -72,13 +71,12 @@ def give(everything: Message, receiver: Node) -> None:
         return
     if receiver.replica in everything.replicas:
         number = everything.replicas.index(receiver.replica)
-        receiver.receive(replace(everything, receiver=number))
+        receiver.receive(everything._replace(receiver=number))
     else:
         replicas = [*everything.replicas, receiver.replica]
         versions = np.append(everything.versions, 0)
         receiver.receive(
-            replace(
-                everything,
+            everything._replace(
                 replicas=replicas,
                 versions=versions,
                 known={},
@@ -138,7 +136,7 @@ def test_merging_is_associative(history: list[Step]) -> None:
 def replace_sender(one: Node) -> Message:
     """A state as if somebody else had it, so that a bystander of the same name takes it."""
     message = one.snapshot()
-    return replace(message, replicas=[Replica("y", 9), *message.replicas[1:]])
+    return message._replace(replicas=[Replica("y", 9), *message.replicas[1:]])
 
 
 @given(steps)

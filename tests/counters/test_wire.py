@@ -29,9 +29,7 @@ def busy() -> tuple[Node, Node]:
 
 
 def same(one: Message, other: Message) -> bool:
-    return all(
-        _equal(getattr(one, name), getattr(other, name)) for name in Message.__dataclass_fields__
-    )
+    return all(_equal(getattr(one, name), getattr(other, name)) for name in Message._fields)
 
 
 def _equal(one: object, other: object) -> bool:

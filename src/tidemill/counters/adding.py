@@ -11,6 +11,8 @@ from tidemill.counters.message import Ints
 from tidemill.errors import InvalidInput, InvalidName
 from tidemill.limits import INT64_MAX, INT64_MIN
 
+_FEW = 64  # names that are numbered sooner than Arrow has an array of them
+
 
 def as_names(names: Sequence[str] | pa.Array | pa.ChunkedArray) -> tuple[list[str], Ints]:
     """Each name once, and for each row which of them it is.
@@ -20,6 +22,10 @@ def as_names(names: Sequence[str] | pa.Array | pa.ChunkedArray) -> tuple[list[st
     """
     if isinstance(names, str):
         raise InvalidInput("names are a sequence of strings, not one; upsert takes one")
+    if isinstance(names, list) and len(names) <= _FEW and all(type(name) is str for name in names):
+        numbers: dict[str, int] = {}
+        at = [numbers.setdefault(name, len(numbers)) for name in names]
+        return list(numbers), np.array(at, dtype=np.int64)
     try:
         array = names if isinstance(names, pa.Array | pa.ChunkedArray) else pa.array(names)
         if isinstance(array, pa.ChunkedArray):

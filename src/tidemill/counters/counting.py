@@ -87,9 +87,9 @@ class Counting:
         before[:, counters >= 0] = totals, own
         after = before + sums
         wrapped = (((before ^ after) & (sums ^ after)) < 0).any(axis=0)
-        if wrapped.any():
+        if np.count_nonzero(wrapped):
             raise _overflow(unique[int(np.flatnonzero(wrapped)[0])])
-        if again.any():
+        if np.count_nonzero(again):
             self.state.empty(old[again])
         self.state.write_own(self.state.place(unique), after[1])
         return after[0][at]
@@ -139,7 +139,7 @@ class Counting:
         counters = np.fromiter(table.index.values(), dtype=np.int64, count=len(table))
         totals, is_there, is_coarse = table.sums(counters)
         values = totals.tolist()
-        for number in np.flatnonzero(is_coarse).tolist():
+        for number in is_coarse.nonzero()[0].tolist():
             values[number] = table.sum(counters.item(number))[0]
         past = table.expiry_us[counters] <= self._now_ns() // 1_000
         live: dict[str, int] = {}
@@ -176,8 +176,9 @@ class Counting:
         table = self.state.table
         past = table.expiry_us[: table.counters] <= self._now_ns() // 1_000
         past &= table.first[: table.counters] >= 0
-        counters = np.flatnonzero(past)
-        counters = counters[table.sums(counters)[1]]
+        counters = past.nonzero()[0]
+        if len(counters):
+            counters = counters[table.sums(counters)[1]]
         if len(counters) and not self.is_reader:
             self.state.empty(counters)
         return len(counters)
@@ -241,10 +242,10 @@ class Counting:
         own = np.where(rows >= 0, table.value[rows], 0)
         expiry_us = table.expiry_us[counters]
         again = expiry_us != NEVER
-        if again.any():
+        if np.count_nonzero(again):
             again &= ~is_there | (expiry_us <= self._now_ns() // 1_000)
             totals[again] = own[again] = 0
-        for number in np.flatnonzero(is_coarse & ~again).tolist():
+        for number in (is_coarse & ~again).nonzero()[0].tolist():
             if not INT64_MIN <= table.sum(counters.item(number))[0] <= INT64_MAX:
                 raise _overflow(table.names[counters.item(number)])
         return totals, own, again

@@ -23,18 +23,22 @@ class Knowledge:
     """Replicas by number, what they hold, and who was removed."""
 
     def __init__(self, replica: Replica) -> None:
-        self.replicas: list[Replica] = []
-        self._index: dict[Replica, int] = {}
-        self.known = np.zeros((0, 0), dtype=np.int64)
+        self.replicas: list[Replica] = [replica]
+        self._index: dict[Replica, int] = {replica: OWN}
+        self.known = np.zeros((1, 1), dtype=np.int64)
+        self.versions: Ints = self.known[OWN]  # what this replica holds: the row, not a copy
         self.removed: dict[int, Removal] = {}
-        self.rank: Ints = np.zeros(0, dtype=np.int64)  # orders replicas the same way everywhere
-        self._numbers: Ints = np.zeros(0, dtype=np.int64)
-        self.add([replica])
+        self._rank: Ints | None = None  # not made since the last replica was added
+        self._numbers: Ints = np.zeros(1, dtype=np.int64)
 
     @property
-    def versions(self) -> Ints:
-        """What this replica holds."""
-        return self.known[OWN]
+    def rank(self) -> Ints:
+        """Orders replicas the same way everywhere; the last is nobody, whose number is −1."""
+        if self._rank is None:
+            size = len(self.replicas)
+            self._rank = np.full(size + 1, -1, dtype=np.int64)
+            self._rank[sorted(range(size), key=self.replicas.__getitem__)] = np.arange(size)
+        return self._rank
 
     def find(self, replica: Replica) -> int | None:
         return self._index.get(replica)
@@ -44,8 +48,9 @@ class Knowledge:
         if replicas == self.replicas:
             return self._numbers
         index = self._index
-        new = [replica for replica in replicas if replica not in index]
-        if new:
+        numbers = list(map(index.get, replicas))
+        if None in numbers:
+            new = [replica for replica in replicas if replica not in index]
             size = len(self.replicas) + len(new)
             if size > REPLICAS_MAX:
                 raise TooLarge(
@@ -54,16 +59,14 @@ class Knowledge:
                 )
             known = np.zeros((size, size), dtype=np.int64)
             known[: len(self.replicas), : len(self.replicas)] = self.known
-            self.known = known
+            self.known, self.versions = known, known[OWN]
             for replica in new:
                 index[replica] = len(self.replicas)
                 self.replicas.append(replica)
-            order = sorted(range(size), key=self.replicas.__getitem__)
-            self.rank = np.empty(size + 1, dtype=np.int64)
-            self.rank[order] = np.arange(size)
-            self.rank[size] = -1  # that of nobody, whose number is −1
+            self._rank = None
             self._numbers = np.arange(size)
-        return np.array([index[replica] for replica in replicas], dtype=np.int64)
+            numbers = list(map(index.get, replicas))
+        return np.array(numbers, dtype=np.int64)
 
     def learn(self, message: Message, local: Ints) -> bool:
         """What the sender says of itself and of others; whether any of it is new."""
@@ -107,13 +110,15 @@ class Knowledge:
         return self.known[waited].min(axis=0)
 
     def _is_ahead(self, waited: Flags) -> bool:
-        return bool((self.known.diagonal()[waited] > self.versions[waited]).any())
+        ahead = self.known.diagonal()[waited] > self.versions[waited]
+        return bool(np.count_nonzero(ahead))
 
     def _raise(self, row: int, versions: Ints, local: Ints) -> bool:
         mine = self.known[row]
-        if (mine[local] >= versions).all():
+        held = mine[local]
+        if not np.count_nonzero(versions > held):
             return False
-        mine[local] = np.maximum(mine[local], versions)
+        mine[local] = np.maximum(held, versions)
         return True
 
     def _order(self, removal: Removal) -> tuple[int, int]:

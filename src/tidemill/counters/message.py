@@ -7,7 +7,8 @@ everything that this replica held when it closed that turn. So a message is an a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,8 +59,7 @@ NO_PARTS = Parts([], EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 NO_EXPIRIES = Expiries([], EMPTY, EMPTY, EMPTY, EMPTY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(NamedTuple):
     """Made by `hello`, `delta` and `seal` of a node; read by `receive` and `load`."""
 
     replicas: list[Replica]  # the first is the sender
@@ -68,8 +68,8 @@ class Message:
     is_hello: bool = False  # it says what the sender holds, and brings nothing of it
     is_reader: bool = False  # the sender never counts, and is not waited for
     is_full: bool = False  # what the sender holds and does not mention is gone
-    known: dict[int, Ints] = field(default_factory=dict)  # what others hold, as the sender knows it
-    removed: list[Removal] = field(default_factory=list)
+    known: Mapping[int, Ints] = MappingProxyType({})  # what others hold, as the sender knows it
+    removed: Sequence[Removal] = ()
     parts: Parts = NO_PARTS
     expiries: Expiries = NO_EXPIRIES
     since: Ints | None = None  # what the receiver held, as the sender knows; less is not sent

@@ -12,7 +12,7 @@ may be lost, come twice, or late, or overtake another, and each says what its se
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from tidemill.counters.message import (
     Removal,
 )
 from tidemill.counters.replica import Replica
+from tidemill.counters.state import dots
 from tidemill.counters.table import NEVER
 from tidemill.errors import Bug, DuplicateNode, InvalidInput, NodeRemoved
 
@@ -79,18 +80,17 @@ class Node(Counting):
         self.fold()
         if not (state.is_changed or self._is_unsaved):
             return None
-        turn = state.turn
+        parts, expiries = NO_PARTS, NO_EXPIRIES
         if state.is_changed:
+            table, turn = state.table, state.turn
+            parts = self._parts(table.stamp[: table.parts] == turn)
+            expiries = self._expiries(table.expiry_stamp[: table.counters] == turn)
             state.knowledge.versions[OWN] = turn
             state.turn += 1
             state.is_changed = False
             self._news += 1
         self._is_unsaved = False
-        table = state.table
-        return self._message(
-            parts=self._parts(table.stamp[: table.parts] == turn),
-            expiries=self._expiries(table.expiry_stamp[: table.counters] == turn),
-        )
+        return self._message(parts=parts, expiries=expiries)
 
     def snapshot(self) -> Message:
         """Everything, for a disk that is to forget what it had before. The turn is closed."""
@@ -132,7 +132,7 @@ class Node(Counting):
         self._check_sealed()
         held = self._held_by(peer)
         table = self.state.table
-        since = held[OWN]
+        since = held.item(OWN)
         is_full = peer in self._readers and 0 < since < self._dropped_turn
         stamped = table.stamp[: table.parts]
         parts, expiries = NO_PARTS, NO_EXPIRIES
@@ -159,8 +159,8 @@ class Node(Counting):
         sender = message.sender
         self._check_sender(message)
         if message.is_reader:
-            held = zip(message.replicas, message.versions.tolist(), strict=True)
-            self._readers[sender] = dict(held)
+            turns = message.versions.tolist()
+            self._readers[sender] = dict(zip(message.replicas, turns, strict=True))
             return
         self.fold()
         state, knowledge = self.state, self.state.knowledge
@@ -168,13 +168,14 @@ class Node(Counting):
         size = len(knowledge.replicas)
         local = knowledge.add(message.replicas)
         is_news = len(knowledge.replicas) > size
-        if message.since is None or (message.since < knowledge.versions[local]).any():
+        held = knowledge.versions[local]
+        if message.since is None or np.count_nonzero(message.since < held):
             # What it was told did not arrive, or not yet; so it is told again.
             self._told.pop(sender, None)
         # What was made for a life before this one leaves out what that one had.
         is_ours = self.is_reader or (message.receiver >= 0 and local[message.receiver] == OWN)
         if is_ours and not message.is_hello:
-            self._check_since(message, local)
+            self._check_since(message, held)
             is_news |= self._merge(message, local)
         is_news |= knowledge.learn(message, local)
         is_news |= self._retire_old_selves()
@@ -252,13 +253,11 @@ class Node(Counting):
 
     def _parts(self, chosen: Flags, held: Ints | None = None, peer: int = NEVER) -> Parts:
         table = self.state.table
-        rows = np.flatnonzero(chosen)
+        rows = chosen.nonzero()[0]
         if held is not None and len(rows):
             owner, version = table.owner[rows], table.version[rows]
-            counted = version > 0
-            dot = np.where(counted, owner, table.by[rows])
-            lacks = held[dot] < np.where(counted, version, table.by_version[rows])
-            rows = rows[lacks & ~(counted & (owner == peer))]
+            who, turn = dots(owner, version, table.by[rows], table.by_version[rows])
+            rows = rows[(held[who] < turn) & ((owner != peer) | (version == 0))]
         if not len(rows):
             return NO_PARTS
         return Parts(
@@ -273,7 +272,7 @@ class Node(Counting):
 
     def _expiries(self, chosen: Flags, held: Ints | None = None) -> Expiries:
         table = self.state.table
-        rows = np.flatnonzero(chosen)
+        rows = chosen.nonzero()[0]
         if held is not None and len(rows):
             rows = rows[held[table.expiry_by[rows]] < table.expiry_by_version[rows]]
         if not len(rows):
@@ -298,13 +297,13 @@ class Node(Counting):
     ) -> Message:
         knowledge = self.state.knowledge
         number = None if receiver is None else knowledge.find(receiver)
-        known: dict[int, Ints] = {}
+        known: Mapping[int, Ints] = {}
         # Only who still has something to drop needs to know what everybody holds.
         if knowledge.removed or self.state.has_dead:
             known = {
                 number: knowledge.known[number].copy()
                 for number in range(1, len(knowledge.replicas))
-                if knowledge.known[number].any()
+                if np.count_nonzero(knowledge.known[number])
             }
         return Message(
             replicas=list(knowledge.replicas),
@@ -349,11 +348,9 @@ class Node(Counting):
                     f"which has come to {knowledge.versions[OWN]} only"
                 )
 
-    def _check_since(self, message: Message, local: Ints) -> None:
+    def _check_since(self, message: Message, held: Ints) -> None:
         """A peer that leaves out what it thinks is here has to be right about that."""
-        if message.since is None:
-            return
-        if (message.since > self.state.knowledge.versions[local]).any():
+        if message.since is not None and np.count_nonzero(message.since > held):
             raise self._duplicate(f"{message.sender} thinks that more is here than there is")
 
     def _duplicate(self, what: str) -> DuplicateNode:
@@ -366,7 +363,7 @@ class Node(Counting):
         self.refuse(error)
         return error
 
-    def _remove_all(self, removals: list[Removal], local: Ints) -> bool:
+    def _remove_all(self, removals: Sequence[Removal], local: Ints) -> bool:
         is_news = False
         for one in removals:
             number, by = local.item(one.replica), local.item(one.by)
@@ -381,21 +378,19 @@ class Node(Counting):
 
     def _retire_old_selves(self) -> bool:
         """A life of this node that is known and is not this one is over."""
-        knowledge = self.state.knowledge
+        if self.is_reader:
+            return False
+        knowledge, node = self.state.knowledge, self.replica.node
         old = [
             number
             for number, replica in enumerate(knowledge.replicas)
-            if number != OWN
-            and replica.node == self.replica.node
-            and number not in knowledge.removed
+            if replica.node == node and number != OWN and number not in knowledge.removed
         ]
-        if self.is_reader:
-            return False
         for number in old:
             self._remove(number)
         return bool(old)
 
-    def _look_for_own_removal(self, removals: list[Removal], local: Ints) -> None:
+    def _look_for_own_removal(self, removals: Sequence[Removal], local: Ints) -> None:
         for removal in removals:
             if local[removal.replica] != OWN:
                 continue

@@ -59,8 +59,8 @@ class State:
         table = self.table
         rows = table.find(counters, OWN)
         new = rows < 0
-        if new.any():
-            fresh = table.new_parts(counters[new], np.zeros(int(new.sum()), dtype=np.int64))
+        if np.count_nonzero(new):
+            fresh = table.new_parts(counters[new], OWN)
             table.generation[fresh] = self.floor
             rows[new] = fresh
         table.value[rows] = values
@@ -102,31 +102,37 @@ class State:
         """
         table = self.table
         owner = local[parts.owner]
-        by = np.where(parts.by >= 0, local[parts.by], NOBODY)
+        by = local[parts.by]
+        by[parts.by < 0] = NOBODY
         counters = self.place(parts.names)
         rows = table.find(counters, owner)
         absent = rows < 0
-        if absent.any():
+        absent_count = new_count = np.count_nonzero(absent)
+        if absent_count:
             new = absent
             if not is_trusted:
                 new = absent & ~self.covers(owner, parts.version, by, parts.by_version)
-            if new.any():
+                new_count = np.count_nonzero(new)
+            if new_count:
                 rows[new] = table.new_parts(counters[new], owner[new])
             # Nothing is smaller than nothing: what is absent and not new is never newer.
-            taken = new | (~absent & self._is_newer(rows, parts, by))
+            taken = new
+            if absent_count < len(rows):
+                taken = new | (~absent & self._is_newer(rows, parts, by))
         else:
             taken = self._is_newer(rows, parts, by)
         at = rows[taken]
         if len(at):
+            version = parts.version[taken]
             table.generation[at] = parts.generation[taken]
-            table.version[at] = parts.version[taken]
+            table.version[at] = version
             table.value[at] = parts.value[taken]
             table.by[at] = by[taken]
             table.by_version[at] = parts.by_version[taken]
             table.stamp[at] = self.turn
             self.is_changed = True
-            self.has_dead = self.has_dead or bool((parts.version[taken] == 0).any())
-        if absent.any():
+            self.has_dead = self.has_dead or bool(np.count_nonzero(version == 0))
+        if new_count < absent_count:
             self._forget_bare(counters[absent])
         return rows
 
@@ -156,9 +162,8 @@ class State:
 
     def covers(self, owner: Ints, version: Ints, by: Ints, by_version: Ints) -> Flags:
         """Whether this replica's versions cover the dots of parts."""
-        versions = self.knowledge.versions
-        counted = version > 0
-        return versions[np.where(counted, owner, by)] >= np.where(counted, version, by_version)
+        who, turn = dots(owner, version, by, by_version)
+        return self.knowledge.versions[who] >= turn
 
     def _is_newer(self, rows: Ints, parts: Parts, by: Ints) -> Flags:
         table = self.table
@@ -166,8 +171,8 @@ class State:
         same = parts.generation == generation
         newer: Flags = (parts.generation > generation) | (same & (parts.version > version))
         # Two that began the same generation: one name for both, the same one everywhere.
-        tied = same & (parts.version == 0) & (version == 0)
-        if tied.any():
+        if np.count_nonzero(version) < len(version):
+            tied = same & (parts.version == 0) & (version == 0)
             mine, rank = table.by_version[rows], self.knowledge.rank
             newer |= tied & (
                 (parts.by_version > mine)
@@ -189,7 +194,7 @@ class State:
         by, by_version = table.by[used], table.by_version[used]
         dead = (table.version[used] == 0) & (by >= 0) & (stable[by] >= by_version)
         dead &= table.stamp[used] < self.turn
-        rows = np.flatnonzero(dead).tolist()
+        rows = dead.nonzero()[0].tolist()
         for row in rows:
             if table.owner.item(row) == OWN:
                 # Above all that others may still remember of this part.
@@ -201,9 +206,8 @@ class State:
         gone = bare[closed & ((by < 0) | (stable[by] >= by_version))]
         for counter in gone.tolist():
             table.drop_counter(counter)
-        self.has_dead = len(bare) > len(gone) or bool(
-            ((table.version[used] == 0) & (table.by[used] >= 0)).any()
-        )
+        left = (table.version[used] == 0) & (table.by[used] >= 0)
+        self.has_dead = len(bare) > len(gone) or bool(np.count_nonzero(left))
         return len(rows)
 
     def drop_absent(self, rows: Ints, versions: Ints, local: Ints) -> None:
@@ -211,13 +215,13 @@ class State:
         table = self.table
         covered = np.zeros(len(self.knowledge.replicas), dtype=np.int64)
         covered[local] = versions
-        counted = table.version[: table.parts] > 0
-        dot = np.where(counted, table.owner[: table.parts], table.by[: table.parts])
-        turn = np.where(counted, table.version[: table.parts], table.by_version[: table.parts])
-        gone = (table.counter[: table.parts] >= 0) & (table.stamp[: table.parts] > 0)
-        gone &= covered[dot] >= turn
+        used = slice(0, table.parts)
+        who, turn = dots(
+            table.owner[used], table.version[used], table.by[used], table.by_version[used]
+        )
+        gone = (table.counter[used] >= 0) & (table.stamp[used] > 0) & (covered[who] >= turn)
         gone[rows[rows >= 0]] = False
-        for row in np.flatnonzero(gone).tolist():
+        for row in gone.nonzero()[0].tolist():
             counter = table.counter.item(row)
             table.drop_part(row)
             if table.first.item(counter) < 0:
@@ -227,6 +231,14 @@ class State:
         """Let go of counters that got a row for something that turned out to be old."""
         table = self.table
         bare = (table.first[counters] < 0) & (table.edition[counters] == 0)
-        if bare.any():
+        if np.count_nonzero(bare):
             for counter in np.unique(counters[bare]).tolist():
                 table.drop_counter(counter)
+
+
+def dots(owner: Ints, version: Ints, by: Ints, by_version: Ints) -> tuple[Ints, Ints]:
+    """For each part who wrote it last, and in which turn."""
+    if np.count_nonzero(version) == len(version):
+        return owner, version
+    counted = version > 0
+    return np.where(counted, owner, by), np.where(counted, version, by_version)

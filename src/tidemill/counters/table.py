@@ -42,17 +42,21 @@ class Table:
         "expiry_stamp",
     )
 
+    few = 8  # rows that are sooner found and linked one by one than together
+
     def __init__(self) -> None:
         self.index: dict[str, int] = {}
         self.names: list[str] = []  # by counter; "" if the row is free
         self.parts = 0  # rows in use or free; what is behind was never used
         self._free_parts: list[int] = []
         self._free_counters: list[int] = []
-        self.counter, self.owner, self.generation = _column(), _column(), _column()
-        self.version, self.value, self.by, self.by_version = (_column() for _ in range(4))
-        self.stamp, self.next = _column(), _column()
-        self.first, self.expiry_us, self.edition = _column(), _column(), _column()
-        self.expiry_by, self.expiry_by_version, self.expiry_stamp = (_column() for _ in range(3))
+        # Never empty, so that a row that is none is not out of bounds. Small columns lie together:
+        # a node is made at once.
+        rows = np.zeros((15, _ROWS_MIN), dtype=np.int64)
+        self.counter, self.owner, self.generation, self.version, self.value = rows[:5]
+        self.by, self.by_version, self.stamp, self.next = rows[5:9]
+        self.first, self.expiry_us, self.edition = rows[9:12]
+        self.expiry_by, self.expiry_by_version, self.expiry_stamp = rows[12:]
 
     def __len__(self) -> int:
         return len(self.index)
@@ -74,10 +78,12 @@ class Table:
 
     def find(self, counters: Ints, owners: Ints | int) -> Ints:
         """The part of each owner in each counter, or none."""
+        if len(counters) <= self.few:
+            return self._find_few(counters.tolist(), owners)
         rows: Ints = self.first[counters]
         while True:
             other = (rows >= 0) & (self.owner[rows] != owners)
-            if not other.any():
+            if not np.count_nonzero(other):
                 return rows
             rows = np.where(other, self.next[rows], rows)
 
@@ -90,24 +96,23 @@ class Table:
             row = self.next.item(row)
         return rows
 
-    def new_parts(self, counters: Ints, owners: Ints) -> Ints:
+    def new_parts(self, counters: Ints, owners: Ints | int) -> Ints:
         """Rows for parts that are not there, linked to their counters; no part is given twice."""
-        count = len(counters)
-        rows = np.empty(count, dtype=np.int64)
-        reused = min(count, len(self._free_parts))
+        if len(counters) <= self.few:
+            return self._new_few(counters.tolist(), owners)
+        reused = min(len(counters), len(self._free_parts))
+        fresh = len(counters) - reused
+        if self.parts + fresh > len(self.counter):
+            self._grow(self._PART_COLUMNS, self.parts + fresh)
+        rows = np.arange(self.parts - reused, self.parts + fresh)
         if reused:
             rows[:reused] = self._free_parts[-reused:]
             del self._free_parts[-reused:]
-        fresh = count - reused
-        if self.parts + fresh > len(self.counter):
-            self._grow(self._PART_COLUMNS, self.parts + fresh)
-        rows[reused:] = np.arange(self.parts, self.parts + fresh)
         self.parts += fresh
+        # The other columns are 0, where a row was never used and where its part was dropped.
         self.counter[rows] = counters
         self.owner[rows] = owners
-        self.generation[rows] = self.version[rows] = self.value[rows] = 0
         self.by[rows] = NONE
-        self.by_version[rows] = 0
         # Several may belong to one counter: each round links one of each, the last one written.
         left = rows
         while len(left):
@@ -130,9 +135,9 @@ class Table:
             while self.next.item(at) != row:
                 at = self.next.item(at)
             self.next[at] = after
-        self.version[row] = self.stamp[row] = 0
-        self.by[row] = NONE
-        self.counter[row] = NONE
+        self.generation[row] = self.version[row] = self.value[row] = 0
+        self.by_version[row] = self.stamp[row] = 0
+        self.counter[row] = self.by[row] = NONE
         self._free_parts.append(row)
 
     def drop_counter(self, counter: int) -> None:
@@ -140,12 +145,12 @@ class Table:
         del self.index[self.names[counter]]
         self.names[counter] = ""
         self.first[counter] = _FREE
-        self.edition[counter] = self.expiry_stamp[counter] = 0
+        self.edition[counter] = self.expiry_by_version[counter] = self.expiry_stamp[counter] = 0
         self._free_counters.append(counter)
 
     def bare(self) -> Ints:
         """Counters that have no parts left."""
-        return np.flatnonzero(self.first[: self.counters] == NONE)
+        return (self.first[: self.counters] == NONE).nonzero()[0]
 
     def sums(self, counters: Ints) -> tuple[Ints, Flags, Flags]:
         """For each counter its value, whether anybody counted in it since it was deleted, and
@@ -159,7 +164,7 @@ class Table:
         at = np.arange(len(counters))
         while True:
             linked = rows >= 0
-            if not linked.all():
+            if np.count_nonzero(linked) < len(rows):
                 rows, at = rows[linked], at[linked]
             if not len(rows):
                 return totals, is_there, np.abs(coarse) >= 2.0**62
@@ -179,21 +184,48 @@ class Table:
             row = self.next.item(row)
         return total, is_there
 
+    def _find_few(self, counters: list[int], owners: Ints | int) -> Ints:
+        first, after, owner = self.first.item, self.next.item, self.owner.item
+        rows = []
+        for counter, one in zip(counters, _each(owners, len(counters)), strict=True):
+            row = first(counter)
+            while row >= 0 and owner(row) != one:
+                row = after(row)
+            rows.append(row)
+        return np.array(rows, dtype=np.int64)
+
+    def _new_few(self, counters: list[int], owners: Ints | int) -> Ints:
+        if self.parts + len(counters) > len(self.counter):
+            self._grow(self._PART_COLUMNS, self.parts + len(counters))
+        rows = []
+        for counter, owner in zip(counters, _each(owners, len(counters)), strict=True):
+            if self._free_parts:
+                row = self._free_parts.pop()
+            else:
+                row = self.parts
+                self.parts += 1
+            self.counter[row], self.owner[row], self.by[row] = counter, owner, NONE
+            self.next[row] = self.first.item(counter)
+            self.first[counter] = row
+            rows.append(row)
+        return np.array(rows, dtype=np.int64)
+
     def _new_counters(self, names: list[str]) -> None:
-        free = self._free_counters
-        reused = [free.pop() for _ in range(min(len(free), len(names)))]
+        kept = max(0, len(self._free_counters) - len(names))
+        reused = self._free_counters[kept:]
+        del self._free_counters[kept:]
         for counter, name in zip(reused, names, strict=False):
             self.names[counter] = name
         start = len(self.names)
         self.names += names[len(reused) :]
         if len(self.names) > len(self.first):
             self._grow(self._COUNTER_COLUMNS, len(self.names))
-        counters = [*reused, *range(start, len(self.names))]
-        self.index.update(zip(names, counters, strict=True))
-        self.first[counters] = self.expiry_by[counters] = NONE
-        self.expiry_us[counters] = NEVER
-        self.edition[counters] = 0
-        self.expiry_by_version[counters] = self.expiry_stamp[counters] = 0
+        self.index.update(zip(names, [*reused, *range(start, len(self.names))], strict=True))
+        # The other columns are 0, as those of new parts.
+        for counters in (reused, slice(start, len(self.names))):
+            if counters:
+                self.first[counters] = self.expiry_by[counters] = NONE
+                self.expiry_us[counters] = NEVER
 
     def _grow(self, columns: tuple[str, ...], rows: int) -> None:
         size = max(_ROWS_MIN, 1 << (rows - 1).bit_length())
@@ -204,6 +236,5 @@ class Table:
             setattr(self, name, column)
 
 
-def _column() -> Ints:
-    # Never empty, so that a row that is none is not out of bounds.
-    return np.zeros(_ROWS_MIN, dtype=np.int64)
+def _each(owners: Ints | int, count: int) -> list[int]:
+    return [owners] * count if isinstance(owners, int) else owners.tolist()
