@@ -7,7 +7,6 @@ that it sends less, forgets what is dead, and keeps on disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tidemill.counters import Replica
@@ -25,30 +24,50 @@ class Expiry(NamedTuple):
     time_us: int | None
 
 
-@dataclass
+_NO_PART = Part(0, 0, 0)
+
+
 class Model:
-    replica: Replica
-    version: int = 0
-    parts: dict[tuple[str, Replica], Part] = field(default_factory=dict)
-    expiries: dict[str, Expiry] = field(default_factory=dict)
+    """Copies share what they hold until one of them changes it: there is one for each message."""
+
+    __slots__ = ("_is_shared", "_totals", "expiries", "parts", "replica", "version")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.version = 0
+        self.parts: dict[tuple[str, Replica], Part] = {}
+        self.expiries: dict[str, Expiry] = {}
+        self._is_shared = False
+        self._totals: dict[str, int] | None = {}  # of those that are there; None: to be added up
 
     def copy(self) -> Model:
-        return Model(self.replica, self.version, dict(self.parts), dict(self.expiries))
+        other = Model.__new__(Model)
+        other.replica, other.version = self.replica, self.version
+        other.parts, other.expiries, other._totals = self.parts, self.expiries, self._totals
+        self._is_shared = other._is_shared = True
+        return other
 
-    def merge(self, other: Model) -> None:
-        mine = self.parts
-        for key, part in other.parts.items():
-            if key not in mine or part > mine[key]:
-                mine[key] = part
-        for name, expiry in other.expiries.items():
-            if name not in self.expiries or expiry[:2] > self.expiries[name][:2]:
-                self.expiries[name] = expiry
+    def merge(self, other: Model) -> bool:
+        """Take what is newer; whether anything is."""
+        mine, dates = self.parts, self.expiries
+        newer = {
+            key: part
+            for key, part in other.parts.items()
+            if (old := mine.get(key)) is not part and (old is None or part > old)
+        }
+        later = {
+            name: expiry
+            for name, expiry in other.expiries.items()
+            if name not in dates or expiry[:2] > dates[name][:2]
+        }
+        if newer or later:
+            self._change()
+            self.parts.update(newer)
+            self.expiries.update(later)
+        return bool(newer or later)
 
     def is_there(self, name: str) -> bool:
-        return any(part.version for key, part in self.parts.items() if key[0] == name)
-
-    def value(self, name: str) -> int:
-        return sum(part.value for key, part in self.parts.items() if key[0] == name)
+        return name in self.totals()
 
     def is_past(self, name: str, now_us: int) -> bool:
         expiry = self.expiries.get(name)
@@ -57,13 +76,15 @@ class Model:
     def upsert(self, name: str, delta: int, now_us: int, edition: int) -> int:
         if self.is_past(name, now_us) or not self.is_there(name):
             self.empty(name, edition)
+        self._change()
         self.version += 1
         key = (name, self.replica)
-        old = self.parts.get(key, Part(0, 0, 0))
+        old = self.parts.get(key, _NO_PART)
         self.parts[key] = Part(old.generation, self.version, old.value + delta)
-        return self.value(name)
+        return self.totals()[name]
 
     def empty(self, name: str, edition: int) -> None:
+        self._change()
         for key, part in self.parts.items():
             if key[0] == name and part.version:
                 self.parts[key] = Part(part.generation + 1, 0, 0)
@@ -72,22 +93,34 @@ class Model:
             self.expiries[name] = Expiry(edition, self.replica, None)
 
     def expire(self, name: str, time_us: int | None, edition: int) -> None:
+        self._change()
         self.expiries[name] = Expiry(edition, self.replica, time_us)
 
     def delete_expired(self, now_us: int, edition: int) -> None:
-        for name in {key[0] for key in self.parts}:
+        for name in list(self.expiries):
             if self.is_past(name, now_us) and self.is_there(name):
                 self.empty(name, edition)
 
+    def totals(self) -> dict[str, int]:
+        """The sum of each counter that somebody counted in since it was deleted."""
+        if self._totals is None:
+            self._totals = {}
+            for (name, _), part in self.parts.items():
+                if part.version:
+                    self._totals[name] = self._totals.get(name, 0) + part.value
+        return self._totals
+
     def all(self, now_us: int) -> tuple[dict[str, int], dict[str, int]]:
-        live: dict[str, int] = {}
-        expired: dict[str, int] = {}
-        sums: dict[str, int] = {}
-        there: set[str] = set()
-        for (name, _), part in self.parts.items():
-            sums[name] = sums.get(name, 0) + part.value
-            if part.version:
-                there.add(name)
-        for name in there:
-            (expired if self.is_past(name, now_us) else live)[name] = sums[name]
-        return live, expired
+        totals = self.totals()
+        if not self.expiries:
+            return totals, {}
+        expired = {name: totals[name] for name in totals if self.is_past(name, now_us)}
+        if not expired:
+            return totals, expired
+        return {name: totals[name] for name in totals if name not in expired}, expired
+
+    def _change(self) -> None:
+        if self._is_shared:
+            self.parts, self.expiries = dict(self.parts), dict(self.expiries)
+            self._is_shared = False
+        self._totals = None

@@ -10,7 +10,7 @@ import pytest
 
 from tests.counters.simulator import Cluster
 
-SCHEDULES = 24_000
+SCHEDULES = 100_000
 BLOCKS = 8  # items of the suite, so that its workers share them
 
 # What has to have happened in a block of that size, or the simulator went soft.
@@ -26,8 +26,11 @@ FAULTS = (
     "messages out of order",
     "messages that came twice",
     "nodes added",
+    "nodes gone for good",
     "nodes removed",
+    "nodes removed that did not hear of it",
     "partitions",
+    "removed nodes that came back",
     "restarts with state",
     "restarts without state",
     "schedules with an exact sum",
