@@ -139,7 +139,7 @@ class Machines:
         if flying.state is not None and is_ours and machine.model.merge(flying.state):
             self.news += 1
         self.tally["messages"] += 1
-        if self.random.random() < 0.1:
+        if self.random.random() < 0.15:
             self.past.append(flying)
         self._compare(machine)
 
