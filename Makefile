@@ -25,6 +25,9 @@ INSTALL_THIN := $(INSTALL) --no-binary pyspark-client --no-build-isolation -r re
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --no-emit-index-url --custom-compile-command "make lock" $(UPGRADE)
 
+# Tests start hundreds of processes, each of which would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
