@@ -48,7 +48,8 @@ may only add columns
                 f"a queue has 1 to {SCHEMA_VERSIONS_MAX} schema versions, not {len(kept)}"
             )
         self._versions = tuple(kept)
-        self._by_fingerprint = {fingerprint(version): version for version in kept}
+        marks = [fingerprint(version) for version in kept]
+        self._by_fingerprint = dict(zip(marks, kept, strict=True))
         if len(self._by_fingerprint) != len(kept):
             raise SchemaMismatch("two schema versions of a queue are the same")
         # The same body schema object each time, because decoding knows schemas by identity.
@@ -58,7 +59,7 @@ may only add columns
             for carried in (False, True)
         }
         self.newest = kept[-1]
-        self.newest_fingerprint = fingerprint(self.newest)
+        self.newest_fingerprint = marks[-1]
 
     def __len__(self) -> int:
         return len(self._versions)

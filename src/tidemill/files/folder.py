@@ -107,7 +107,8 @@ class Folder(View):
         self.syncs_takes = options.syncs_takes
         # What can be refused without looking at the folder is refused before anything is made.
         choose(None, options.bucket)
-        SchemaVersions([self._given_schema()])
+        if options.schema is not None:
+            SchemaVersions([options.schema])
         with storage_errors("opening", path):
             self._prepare_folder()
             self._lock = OwnerLock.acquire(fs, path)
