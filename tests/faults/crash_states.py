@@ -111,20 +111,27 @@ def enumerate_states(
     tear: Literal["edges", "bytes"] = "edges",
     limits: Limits = DEFAULT_LIMITS,
     seed: int = 0,
+    since: int = 0,
+    ignored: str = "",
 ) -> Iterator[CrashState]:
     """The distinct states that a crash at any point of the trace may leave.
+
+    A trace that begins like another one need not be looked at from its beginning: `since` is how
+    many of its operations they share. States that differ in files named `ignored` alone are one.
 
     With a `budget`, states beyond the most telling ones (everything kept, nothing kept, one unit
     lost or kept) are sampled by their hash and `seed`, evenly over the whole trace, so that about
     that many come out.
     """
     share = 1.0
-    points = _keyed_points(trace, tear, limits)
+    points = _keyed_points(trace, tear, limits, since, ignored)
     if budget is not None:
         # To make a key is what takes long, so that all are kept for the second time.
         choices = [keyed for _, keyed in points]
         share = _share(choices, budget)
-        points = zip((pending for pending, _ in _points(trace)), choices, strict=True)
+        points = zip(
+            (pending for pending, _ in _points(trace, since, ignored)), choices, strict=True
+        )
     salt = xxhash.xxh3_64_intdigest(seed.to_bytes(8, "little"))
     seen: set[int] = set()
     for pending, keyed in points:
@@ -159,10 +166,14 @@ def _counted(choices: list[list[Keyed]]) -> tuple[int, int]:
 
 
 def _keyed_points(
-    trace: Trace, tear: Literal["edges", "bytes"], limits: Limits
+    trace: Trace,
+    tear: Literal["edges", "bytes"],
+    limits: Limits,
+    since: int = 0,
+    ignored: str = "",
 ) -> Iterator[tuple[Pending, list[Keyed]]]:
     """What is pending at each point, and the choices there."""
-    for pending, fresh in _points(trace):
+    for pending, fresh in _points(trace, since, ignored):
         yield (
             pending,
             [
@@ -189,14 +200,14 @@ def replay_state(trace: Trace, state_id: str) -> CrashState:
     return CrashState(trace, int(point), choice, image, tuple(pending.marks))
 
 
-def _pending_at(trace: Trace, point: int) -> Pending:
-    pending = Pending(trace.initial)
+def _pending_at(trace: Trace, point: int, ignored: str = "") -> Pending:
+    pending = Pending(trace.initial, ignored)
     for operation in trace.operations[:point]:
         pending.apply(operation)
     return pending
 
 
-def _points(trace: Trace) -> Iterator[tuple[Pending, int]]:
+def _points(trace: Trace, since: int, ignored: str) -> Iterator[tuple[Pending, int]]:
     """What is pending at each point that can bring new states, and the bits at least one of which
     a new state keeps.
 
@@ -204,9 +215,10 @@ def _points(trace: Trace) -> Iterator[tuple[Pending, int]]:
     before. Zero bits: all states are to be seen again, for something was promised or became
     durable.
     """
-    pending = Pending(trace.initial)
-    yield pending, 0
-    for operation in trace.operations:
+    pending = _pending_at(trace, since, ignored)
+    if not since:
+        yield pending, 0
+    for operation in trace.operations[since:]:
         before = len(pending.units)
         pending.apply(operation)
         added = len(pending.units) - before

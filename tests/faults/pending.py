@@ -65,18 +65,23 @@ Folders: TypeAlias = dict[int, dict[str, int]]
 
 @dataclass(slots=True)
 class _Names:
-    """The names that one choice leaves: folders in reach, and files in reach with their inodes."""
+    """The names that one choice leaves: folders in reach, files in reach with their inodes, and
+    those of them that count.
+    """
 
     folders: Folders
     inodes: list[int]
+    counted: list[int]
     key: int
 
 
 class Pending:
     """A replay of a trace up to `point`, with what is durable and what is pending there."""
 
-    def __init__(self, initial: Image) -> None:
+    def __init__(self, initial: Image, ignored: str = "") -> None:
         self.point = 0
+        # Files of this name tell no disks apart.
+        self._ignored = ignored
         self.units: list[Unit] = []
         self.marks: list[Mark] = []
         self._promises = 0
@@ -127,7 +132,7 @@ class Pending:
         names = self._names(kept)
         key = names.key << 32  # below which are the promises
         varying = []
-        for place, inode in enumerate(names.inodes):
+        for place, inode in enumerate(names.counted):
             if self._masks.get(inode):
                 varying.append((place, inode))
             else:
@@ -240,7 +245,7 @@ class Pending:
             for unit in self._of_names:
                 if kept >> unit.bit & 1 and (unit.needs is None or kept >> unit.needs.bit & 1):
                     _change(folders, unit)
-            found = self._names_memo[memo] = _in_reach(folders)
+            found = self._names_memo[memo] = _in_reach(folders, self._ignored)
         return found
 
 
@@ -263,10 +268,11 @@ def _change(folders: Folders, unit: Unit) -> None:
         folders[put.folder][put.name] = put.inode
 
 
-def _in_reach(folders: Folders) -> _Names:
+def _in_reach(folders: Folders, ignored: str) -> _Names:
     """The folders and files that the root leads to, in the order of their paths."""
     reached: Folders = {}
     inodes: list[int] = []
+    counted: list[int] = []
     key = xxhash.xxh3_128()
     todo = [ROOT]
     while todo:
@@ -275,16 +281,19 @@ def _in_reach(folders: Folders) -> _Names:
         for name in sorted(names):
             inode = names[name]
             is_folder = inode in folders
+            if not is_folder:
+                inodes.append(inode)
+                if name == ignored:
+                    continue
+                counted.append(inode)
             key.update((name + ("/" if is_folder else "\0")).encode())
             if is_folder:
                 todo.append(inode)
-            else:
-                inodes.append(inode)
         key.update(b"\1")
     # Two names of one file: it is the same disk only if they are the same file again.
-    if len(set(inodes)) != len(inodes):
-        key.update(repr([inodes.index(inode) for inode in inodes]).encode())
-    return _Names(reached, inodes, key.intdigest())
+    if len(set(counted)) != len(counted):
+        key.update(repr([counted.index(inode) for inode in counted]).encode())
+    return _Names(reached, inodes, counted, key.intdigest())
 
 
 def _placed(place: int, digest: bytes) -> int:

@@ -239,6 +239,32 @@ def test_a_state_is_seen_once_for_each_promise() -> None:
     assert count_states(fs.trace) == (6, 4)
 
 
+def test_what_two_traces_share_need_not_be_looked_at_again() -> None:
+    fs, file = _durable()
+    file.pwrite([b"one"], 0)
+    shared = len(fs.trace.operations)
+    before = {state.id for state in enumerate_states(fs.trace)}
+    file.pwrite([b"two"], 3)
+    file.sync()
+    fs.mark("synced")
+    later = list(enumerate_states(fs.trace, since=shared))
+    assert min(state.point for state in later) > shared
+    everything = {state.id for state in enumerate_states(fs.trace)}
+    assert everything == before | {state.id for state in later}
+
+
+def test_files_that_do_not_count_tell_no_states_apart() -> None:
+    fs, file = _durable()
+    other = fs.open(A.with_name("b"), create=True)
+    fs.sync_folder(A.parent)
+    file.pwrite([b"x"], 0)
+    other.pwrite([b"y"], 0)
+    all_contents = [_contents(state) for state in enumerate_states(fs.trace)]
+    contents = [_contents(state) for state in enumerate_states(fs.trace, ignored="b")]
+    assert sorted(contents, key=str) == sorted(set(all_contents), key=str)
+    assert len(contents) < len(all_contents)
+
+
 def test_a_state_comes_again_from_its_id() -> None:
     fs = _good_store(MemoryFileSystem(), 3)
     for state in enumerate_states(fs.trace, tear="bytes"):
