@@ -154,18 +154,20 @@ class Judge:
         fs.die()
         known = self._recovered.get(recovered)
         if known is None:
-            self._recovered[recovered] = known = self._used(image)
+            self._use(image, found)
+            self._recovered[recovered] = known = found
         if known != found:
             raise Violation(f"opened twice it is something else: {found}, then {known}")
         return count
 
-    def _used(self, image: Image) -> dict[str, list[Pair]]:
-        fs = MemoryFileSystem(image)
-        queue = open_queue(fs, sync=self._sync)
-        found = contents(queue)
+    def _use(self, image: Image, found: dict[str, list[Pair]]) -> None:
+        """Open a recovered disk again, and have everything handed out that was found."""
+        queue = open_queue(MemoryFileSystem(image), sync=self._sync)
+        lengths = {fork: len(end_of(queue, fork)) for fork in (MAIN, *queue.forks())}
+        if lengths != {fork: len(pairs) for fork, pairs in found.items()}:
+            raise Violation(f"opened twice it is something else: {found}, then {lengths}")
         use(queue, found)
         queue.close()
-        return found
 
 
 def digest(image: Image, *, with_head: bool = False) -> bytes:

@@ -13,6 +13,7 @@ import io
 import pickle
 import struct
 import threading
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 from weakref import WeakSet
@@ -21,30 +22,37 @@ import xxhash
 
 from tests.faults.memory_fs import MemoryFile, MemoryFileSystem
 
-_LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition)
+
+def _file(file: MemoryFile) -> tuple[object, ...]:
+    # With its content, for the name may be gone, or be another file's.
+    inode = file._inode
+    return file._path, inode.size, xxhash.xxh3_128_digest(inode.data)
+
+
+def _function(function: FunctionType) -> tuple[object, ...]:
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return function.__qualname__, cells, function.__defaults__
+
+
+# What stands for things that pickle knows nothing of, by their exact type.
+_STAND_INS: dict[type, Callable[[Any], tuple[object, ...]]] = {
+    MemoryFile: _file,
+    MemoryFileSystem: lambda fs: (fs.boot,),  # Whoever asks hashes its files.
+    FunctionType: _function,
+    WeakSet: lambda found: (list(found),),
+    struct.Struct: lambda found: (found.format,),
+    type(threading.Lock()): lambda _: ("lock",),
+    type(threading.RLock()): lambda _: ("lock",),
+    threading.Condition: lambda _: ("lock",),
+}
 
 
 class _Walk(pickle.Pickler):
     """Pickles everything there is, for nobody to load."""
 
     def reducer_override(self, found: Any) -> Any:
-        match found:
-            case MemoryFile():
-                # With its content, for the name may be gone, or be another file's.
-                inode = found._inode
-                return str, (found._path, inode.size, xxhash.xxh3_128_digest(inode.data))
-            case MemoryFileSystem():
-                return str, (found.boot,)  # Whoever asks hashes its files.
-            case FunctionType():
-                cells = [cell.cell_contents for cell in found.__closure__ or ()]
-                return str, (found.__qualname__, cells, found.__defaults__)
-            case WeakSet():
-                return str, (list(found),)
-            case struct.Struct():
-                return str, (found.format,)
-            case _ if isinstance(found, _LOCKS):
-                return str, ("lock",)
-        return NotImplemented
+        stand_in = _STAND_INS.get(type(found))
+        return NotImplemented if stand_in is None else (str, stand_in(found))
 
 
 def fingerprint(root: object) -> bytes:
