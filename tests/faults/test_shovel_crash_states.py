@@ -152,7 +152,7 @@ def test_recoveries_that_crash_lose_nothing(modes: Modes, killed: bool, tally: T
     for fs, marks in disks:
         start = len(fs.trace.operations)
         open_pair(fs, modes)
-        states = [one for one in enumerate_states(fs.trace, budget=30) if one.point > start]
+        states = list(enumerate_states(fs.trace, budget=30, since=start))
         for state in draw.sample(states, min(len(states), 60 if SOAK else 8)):
             try:
                 pair.judge(state.file_system(), marks, power_cut=True)
