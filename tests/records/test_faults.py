@@ -4,8 +4,6 @@ behind anybody's back.
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -181,14 +179,11 @@ def test_a_server_that_is_paused_leaves_a_write_unknown_which_may_come_later(
         closing(_direct(place, name)) as looking,
     ):
         generation = _warm(store, name)
-        os.kill(place.server.pid, signal.SIGSTOP)
-        try:
+        with place.server.paused():
             with pytest.raises(tm.OutcomeUnknown):
                 store.replace(name, b"late", generation)
             with pytest.raises(tm.Unavailable):
                 store.get(name)
-        finally:
-            os.kill(place.server.pid, signal.SIGCONT)
         # Whether it comes or not, of two writes to one generation only one counts.
         other = looking.replace(name, b"other", generation)
         found = looking.get(name)

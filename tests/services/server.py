@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -96,6 +97,16 @@ class Server(ABC):
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within it the server stands still; then it goes on as if nothing had been."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitpid(self.pid, os.WUNTRACED)  # until the last of its threads has stopped
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nobody is told."""
