@@ -182,7 +182,7 @@ def test_a_repair_keeps_what_was_not_damaged(closed: bool, tally: Tally) -> None
 def test_a_repair_of_many_more_keeps_what_was_not_damaged(closed: bool, tally: Tally) -> None:
     store = small_store(closed=closed)
     count = 0
-    for damage in _sample(flipped_bits(store.image, tail_bytes=8), 0.003, 5):
+    for damage in _sample(flipped_bits(store.image, tail_bytes=8), 0.006, 5):
         _check_repair(store, damage)
         count += 1
     tally("bit flips that were repaired", count)

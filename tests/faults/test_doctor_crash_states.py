@@ -76,7 +76,7 @@ def _check_mended(
 def test_a_crash_at_any_moment_of_a_repair_costs_nothing(closed: bool, tally: Tally) -> None:
     store = small_store(closed=closed)
     states = 0
-    for damage in _damages(store, 40 if SOAK else 4, seed=7):
+    for damage in _damages(store, 40 if SOAK else 5, seed=7):
         fs = damage.file_system()
         mended: set[bytes] = set()
         tm.doctor.repair(ROOT, set_aside=True, file_system=fs)
@@ -92,7 +92,7 @@ def test_a_crash_at_any_moment_of_a_repair_costs_nothing(closed: bool, tally: Ta
 def test_an_error_at_any_call_of_a_repair_costs_nothing(closed: bool, tally: Tally) -> None:
     store = small_store(closed=closed)
     errors = disks = 0
-    for damage in _damages(store, 20 if SOAK else 2, seed=8):
+    for damage in _damages(store, 20 if SOAK else 3, seed=8):
         mended: set[bytes] = set()
         counting = FailingFileSystem(damage.file_system())
         tm.doctor.repair(ROOT, set_aside=True, file_system=counting)

@@ -208,13 +208,7 @@ KINDS: list[tuple[Stickiness, int]] = [
 @pytest.mark.parametrize(
     ("error", "sticky", "partial_bytes"),
     [
-        # A full disk that stays full is told apart from a broken one by its number alone.
-        pytest.param(
-            error,
-            *kind,
-            marks=[pytest.mark.soak] if error == errno.ENOSPC and kind[0] != "once" else [],
-            id=f"{errno.errorcode[error]}-{kind[0]}-{kind[1]}",
-        )
+        pytest.param(error, *kind, id=f"{errno.errorcode[error]}-{kind[0]}-{kind[1]}")
         for error in (errno.EIO, errno.ENOSPC)
         for kind in KINDS
     ],

@@ -27,7 +27,7 @@ Tally: TypeAlias = Callable[[str, int], None]
 Fill: TypeAlias = Callable[[PriorityQueue, PriorityQueue, UniqueValues], None]
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
-STATES_MAX = 20_000 if SOAK else 100
+STATES_MAX = 20_000 if SOAK else 150
 STATES_MAX_OTHERS = 5_000 if SOAK else 60  # in other modes than full
 
 MODES = [

@@ -155,7 +155,7 @@ def run(job: Job, steps: Iterable[int | str]) -> list[bytes]:
 def test_what_is_repeated_after_a_crash_is_there_once(
     kind: type[Job], steps: Steps, tally: Tally
 ) -> None:
-    _judge(kind, steps, budget=8, tally=tally)
+    _judge(kind, steps, budget=14, tally=tally)
 
 
 @pytest.mark.parametrize("kind", [QueueJob, LogJob])

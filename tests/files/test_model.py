@@ -292,4 +292,4 @@ def test_the_queue_and_its_forks_do_so_for_thousands_of_steps(
     report: Callable[[str], None],
 ) -> None:
     soak = os.environ.get("TIDEMILL_SOAK") == "1"
-    _run(20_000 if soak else 80, 50, report)
+    _run(20_000 if soak else 150, 50, report)

@@ -29,10 +29,10 @@ from tests.services.mariadb import MariaDB
     [
         (spark_source.measure, 4),
         (spark_merge.measure, 0),
-        pytest.param(spark_pipeline.measure, 0, marks=pytest.mark.soak),
-        pytest.param(spark_sink.measure, 2, marks=pytest.mark.soak),
-        pytest.param(spark_streaming.measure, 0, marks=pytest.mark.soak),
-        pytest.param(spark_bulk.measure, 3, marks=pytest.mark.soak),
+        (spark_pipeline.measure, 0),
+        (spark_sink.measure, 2),
+        (spark_streaming.measure, 0),
+        (spark_bulk.measure, 3),
     ],
 )
 def test_a_quick_run_gives_a_figure_for_each_line(

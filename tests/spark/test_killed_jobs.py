@@ -20,7 +20,7 @@ ROWS = 100 * STEP_ROWS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["replay", pytest.param("archive", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("what", ["replay", "archive"])
 def test_a_job_that_is_killed_is_finished_by_the_next(
     spark: SparkSession, tmp_path: Path, what: str
 ) -> None:

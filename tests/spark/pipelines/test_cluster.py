@@ -153,7 +153,6 @@ def killed_and_resumed(cluster: Cluster, folder: Path, *, kills: int, seed: int)
     return killed
 
 
-@pytest.mark.soak
 def test_a_pipeline_killed_and_resumed_writes_each_row_once(
     free_cluster: Cluster, tmp_path: Path
 ) -> None:

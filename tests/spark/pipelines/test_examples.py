@@ -149,7 +149,6 @@ def test_sessions(spark: SparkSession, example: Path) -> None:
     assert {user.partition("-")[0] for user, *_ in found} == {"guest", "member"}
 
 
-@pytest.mark.soak
 def test_sessions_that_end_with_a_logout(spark: SparkSession, example: Path) -> None:
     """Spark takes half a minute of the processor for these few rows."""
     copy(example, "sessions")
@@ -223,7 +222,6 @@ def test_mysql_outbox(
     assert [one["reason"] for one in rows_of(Path("bad_orders"))] == ["no order"]
 
 
-@pytest.mark.soak
 def test_standalone_cluster(example: Path) -> None:
     """As typed: a cluster of its own, a pipeline that goes on until it is stopped, its status."""
     copy(example, "standalone_cluster")
