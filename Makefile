@@ -74,7 +74,8 @@ bench: $(VENV)/.bench services ## Measure against the raw disk and against peers
 
 .PHONY: soak
 soak: $(VENV)/.dev thin services ## Run the long fault programme, for hours
-	TIDEMILL_SOAK=1 TIDEMILL_SERVICES=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "slow or soak"
+	TIDEMILL_SOAK=1 TIDEMILL_SERVICES=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "slow or soak" \
+	  -o faulthandler_timeout=0
 
 .PHONY: lock
 lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the newest versions

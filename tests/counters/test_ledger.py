@@ -253,6 +253,29 @@ def test_a_closed_ledger_raises(tmp_path: Path) -> None:
             call()
 
 
+def test_a_ledger_closes_while_it_is_about_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What saves behind the close must not make the thread that saves wait for more."""
+    real, saving, may_go_on = Ledger.save, threading.Event(), threading.Event()
+
+    def save(ledger: Ledger) -> None:
+        saving.set()
+        assert may_go_on.wait(30)
+        real(ledger)
+
+    monkeypatch.setattr(Ledger, "save", save)
+    one = Ledger("a", path=tmp_path / "c", save_ms=1)
+    one.upsert("x", 1)
+    assert saving.wait(30)
+    closing = threading.Thread(target=one.close, daemon=True)
+    closing.start()
+    assert one._ending.wait(30)
+    may_go_on.set()
+    closing.join(30)
+    assert not closing.is_alive()
+
+
 def test_a_forked_child_counts_nothing(tmp_path: Path) -> None:
     with Ledger("a", path=tmp_path / "c") as one:
         one.upsert("x", 1)

@@ -225,9 +225,10 @@ class Ledger(Closing):
     # Saving.
 
     def save(self) -> None:
-        """Have everything on disk that was counted or received so far."""
+        """Have everything on disk that was counted or received so far; `close` has seen to it."""
         with self._order:
-            self._save()
+            if not self._is_closed:
+                self._save()
 
     def close(self) -> None:
         """Save, and let go of the folder. Nothing can be counted afterwards."""
