@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput
+from tidemill.log.sql.address import seconds_of
 from tidemill.names import check_name
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
@@ -109,7 +110,7 @@ mysql://, etcd:// or aerospike://
             password=unquote(password),
             home=home,
             name=check_name(path[-1], what="ring"),
-            timeout_s=_seconds(options.pop("timeout_s", _TIMEOUT_S)),
+            timeout_s=seconds_of(options.pop("timeout_s", _TIMEOUT_S)),
             **options,
         )
 
@@ -146,16 +147,6 @@ def _hosts(text: str, kind: _Kind) -> tuple[tuple[str, int], ...]:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise InvalidInput(f"timeout_s must be a number of seconds above 0, not {text!r}")
-    return seconds
 
 
 def _no_url(kind: _Kind) -> InvalidInput:

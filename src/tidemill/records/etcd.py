@@ -16,7 +16,7 @@ from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size, chunked
 from tidemill.records.etcd_link import EtcdLink, packed, unpacked
 from tidemill.records.links import Links, Lost
-from tidemill.records.store import Record, Write
+from tidemill.records.store import ManyAtOnce, Record, Write
 
 _PREFIX = "tidemill/"
 # etcd takes requests of 1.5 MiB unless it is told otherwise, and cannot be asked for the bound.
@@ -26,7 +26,7 @@ _CHUNK_RECORDS = 100  # etcd takes 128 unless it is told otherwise
 _TXN = "/v3/kv/txn"
 
 
-class EtcdStore:
+class EtcdStore(ManyAtOnce):
     """The records of one etcd cluster, in the keys that start with `tidemill/`."""
 
     record_bytes_max = RECORD_BYTES_MAX
@@ -37,10 +37,6 @@ class EtcdStore:
         self._member = 0  # that is asked next
         self._links: Links[EtcdLink] = Links(self.place, self._connect, address.timeout_s)
 
-    def get(self, name: str) -> Record | None:
-        """The record as it is now; None if there is none."""
-        return self.get_many([name])[0]
-
     def get_many(self, names: Sequence[str]) -> list[Record | None]:
         """These records, with one round trip for many of them."""
         asked = [{"request_range": {"key": _key(name)}} for name in names]
@@ -49,14 +45,6 @@ class EtcdStore:
             answer = self._read({"success": chunk})
             found += [_record(one["response_range"]) for one in answer["responses"]]
         return found
-
-    def create(self, name: str, data: bytes) -> int | None:
-        """Write a record that is not there; None if it is."""
-        return self.write_many([Write(name, data, None)])[0]
-
-    def replace(self, name: str, data: bytes, generation: int) -> int | None:
-        """Write a record if it has this generation; None if it has another, or is gone."""
-        return self.write_many([Write(name, data, generation)])[0]
 
     def write_many(self, writes: Sequence[Write]) -> list[int | None]:
         """Each of these writes, with one round trip for many of them."""

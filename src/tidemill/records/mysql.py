@@ -25,7 +25,7 @@ from tidemill.records.bounds import check_record_name, check_record_size, chunke
 from tidemill.records.generations import first_generation, next_generation
 from tidemill.records.links import Busy, Links, Lost
 from tidemill.records.sockets import is_readable
-from tidemill.records.store import Record, Write
+from tidemill.records.store import ManyAtOnce, Record, Write
 
 _TABLE = "tidemill_records"
 _MAKE = f"""
@@ -77,7 +77,7 @@ class MySQLLink:
         self._connection.close()
 
 
-class MySQLStore:
+class MySQLStore(ManyAtOnce):
     """The records of one database."""
 
     def __init__(self, address: RecordAddress) -> None:
@@ -104,10 +104,6 @@ class MySQLStore:
         bytes_max = settings.packet_bytes_max - _PACKET_SPARE_BYTES
         self.record_bytes_max = max(min(bytes_max, _RECORD_BYTES_MAX), 0)
 
-    def get(self, name: str) -> Record | None:
-        """The record as it is now; None if there is none."""
-        return self.get_many([name])[0]
-
     def get_many(self, names: Sequence[str]) -> list[Record | None]:
         """These records, with one round trip for many of them."""
         keys = [check_record_name(name).encode() for name in names]
@@ -116,14 +112,6 @@ class MySQLStore:
             for key, generation, age_us, data in self._read(chunk):
                 found[key] = Record(data, int(generation), int(age_us))
         return [found.get(key) for key in keys]
-
-    def create(self, name: str, data: bytes) -> int | None:
-        """Write a record that is not there; None if it is."""
-        return self.write_many([Write(name, data, None)])[0]
-
-    def replace(self, name: str, data: bytes, generation: int) -> int | None:
-        """Write a record if it has this generation; None if it has another, or is gone."""
-        return self.write_many([Write(name, data, generation)])[0]
 
     def write_many(self, writes: Sequence[Write]) -> list[int | None]:
         """Each of these writes, a transaction of its own, with one round trip for many of them."""

@@ -19,7 +19,7 @@ from tidemill.records.generations import first_generation, next_generation
 from tidemill.records.links import Links
 from tidemill.records.redis_durability import SETTING_NAMES, problems_of
 from tidemill.records.redis_link import RedisLink
-from tidemill.records.store import Record, Write
+from tidemill.records.store import ManyAtOnce, Record, Write
 
 _PREFIX = "tidemill:"
 RECORD_BYTES_MAX = 64 * MIB  # Redis itself takes 512, and does nothing else meanwhile
@@ -43,7 +43,7 @@ return redis.call('DEL', KEYS[1])
 Command = Sequence[str | bytes | int]
 
 
-class RedisStore:
+class RedisStore(ManyAtOnce):
     """The records of one database of a Redis server, in the keys that start with `tidemill:`."""
 
     record_bytes_max = RECORD_BYTES_MAX
@@ -53,10 +53,6 @@ class RedisStore:
         self._links: Links[RedisLink] = Links(
             self.place, lambda within_s: RedisLink(address, within_s), address.timeout_s
         )
-
-    def get(self, name: str) -> Record | None:
-        """The record as it is now; None if there is none."""
-        return self.get_many([name])[0]
 
     def get_many(self, names: Sequence[str]) -> list[Record | None]:
         """These records, with one round trip."""
@@ -68,14 +64,6 @@ class RedisStore:
         clock, *found = self._read(asked)
         now_us = int(clock[0]) * 1_000_000 + int(clock[1])
         return [self._record(name, row, now_us) for name, row in zip(names, found, strict=True)]
-
-    def create(self, name: str, data: bytes) -> int | None:
-        """Write a record that is not there; None if it is."""
-        return self.write_many([Write(name, data, None)])[0]
-
-    def replace(self, name: str, data: bytes, generation: int) -> int | None:
-        """Write a record if it has this generation; None if it has another, or is gone."""
-        return self.write_many([Write(name, data, generation)])[0]
 
     def write_many(self, writes: Sequence[Write]) -> list[int | None]:
         """Each of these writes, with one round trip, or some if they are large."""

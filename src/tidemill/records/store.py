@@ -96,3 +96,19 @@ class OneByOne:
             else self.replace(write.name, write.data, write.generation)
             for write in writes
         ]
+
+
+class ManyAtOnce:
+    """For stores to which one thing is a batch of one."""
+
+    def get(self: RecordStore, name: str) -> Record | None:
+        """The record as it is now; None if there is none."""
+        return self.get_many([name])[0]
+
+    def create(self: RecordStore, name: str, data: bytes) -> int | None:
+        """Write a record that is not there; None if it is."""
+        return self.write_many([Write(name, data, None)])[0]
+
+    def replace(self: RecordStore, name: str, data: bytes, generation: int) -> int | None:
+        """Write a record if it has this generation; None if it has another, or is gone."""
+        return self.write_many([Write(name, data, generation)])[0]

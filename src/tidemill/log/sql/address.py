@@ -84,7 +84,7 @@ class Address:
             name=check_log_name(path[1]),
             unix_socket=options.get("unix_socket"),
             ssl_ca=options.get("ssl_ca"),
-            timeout_s=_seconds(options.get("timeout_s", "30")),
+            timeout_s=seconds_of(options.get("timeout_s", "30")),
         )
 
     @property
@@ -108,7 +108,12 @@ def check_log_name(name: str) -> str:
     return name
 
 
-def _seconds(text: str) -> float:
+def seconds_of(text: str) -> float:
+    """The timeout that a URL names.
+
+    >>> seconds_of("0.5")
+    0.5
+    """
     try:
         seconds = float(text)
     except ValueError:
