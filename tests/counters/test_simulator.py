@@ -66,14 +66,13 @@ def test_clusters_converge_whatever_happens_to_them(block: int, tally: Tally) ->
 
 @pytest.mark.soak
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_clusters_of_a_fresh_seed_converge(block: int, tally: Tally) -> None:
-    """As long as the others: ten times as long, they meet what the documentation says of expiries
-    that come back, and of nodes that are removed while they count.
-    """
+def test_long_schedules_of_a_fresh_seed_converge(block: int, tally: Tally) -> None:
+    seen: Counter[str] = Counter()
     first = int.from_bytes(os.urandom(6), "little")
-    seen = simulate(range(first, first + 250_000))
-    tally("counters: schedules of a fresh seed", 250_000)
-    assert [fault for fault in FAULTS if not seen[fault]] == []
+    for seed in range(first, first + 50_000):
+        Cluster(seed, seen).run(steps=120)
+    tally("counters: long schedules", 50_000)
+    assert seen["messages"] > 1_000_000
 
 
 def test_a_schedule_replays_from_its_seed() -> None:
