@@ -26,7 +26,7 @@ class Provider:
     """The peers as they should be now.
 
     >>> provider = Provider(lambda: ["127.0.0.1:7802", "127.0.0.1:7803"])
-    >>> [str(address) for address in provider.look() or ()]
+    >>> sorted(str(address) for address in provider.look() or ())
     ['127.0.0.1:7802', '127.0.0.1:7803']
     """
 
