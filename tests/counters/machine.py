@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.counters.model import Model
+from tests.counters.model import Expiry, Model
 from tidemill.counters import Message, Node, Replica, decode, encode
+from tidemill.counters.table import NEVER
 
+NAMES = ("x", "y")
 US = 10**6
 START_US = 1_000 * US
 Shown = tuple[dict[str, int], dict[str, int]]  # live, expired
@@ -87,6 +89,30 @@ class Machine:
     def by_wire(self, message: Message) -> Message:
         """Now and then what comes out of the bytes, in place of what went in."""
         return decode(encode(message)) if self.random.random() < _BY_WIRE else message
+
+    def agree_on_expiries(self, above: int = -1) -> None:
+        """Tell the model, which never forgets, what the node has of expiries above an edition."""
+        table, knowledge = self.node.state.table, self.node.state.knowledge
+        for name in NAMES:
+            counter = table.index.get(name)
+            edition = 0 if counter is None else table.edition.item(counter)
+            if counter is None or edition <= max(above, 0):
+                if above < 0:
+                    self.model.forget_expiry(name)
+                continue
+            time_us, by = table.expiry_us.item(counter), table.expiry_by.item(counter)
+            told = Expiry(edition, knowledge.replicas[by], None if time_us == NEVER else time_us)
+            self.model.agree_on_expiry(name, told)
+
+    def agree_on_parts(self, ended: set[Replica]) -> None:
+        """Tell the model what the node has of lives that ended."""
+        live, expired = self.shown()
+        for name in NAMES:
+            values = self.node.parts(name) if name in live or name in expired else {}
+            for replica in ended:
+                value, key = values.get(replica), (name, replica)
+                if value != self.model.value(key):
+                    self.model.agree_on_part(key, value)
 
     def remembered(self) -> int:
         """How many parts and counters the node keeps that nobody counts in any more."""

@@ -69,6 +69,10 @@ class Model:
     def is_there(self, name: str) -> bool:
         return name in self.totals()
 
+    def value(self, key: tuple[str, Replica]) -> int | None:
+        part = self.parts.get(key, _NO_PART)
+        return part.value if part.version else None
+
     def is_past(self, name: str, now_us: int) -> bool:
         expiry = self.expiries.get(name)
         return expiry is not None and expiry.time_us is not None and expiry.time_us <= now_us
@@ -95,6 +99,26 @@ class Model:
     def expire(self, name: str, time_us: int | None, edition: int) -> None:
         self._change()
         self.expiries[name] = Expiry(edition, self.replica, time_us)
+
+    def agree_on_expiry(self, name: str, expiry: Expiry) -> None:
+        """Take one from a node that decided by itself, not knowing what it had forgotten."""
+        if self.expiries.get(name) != expiry:
+            self._change()
+            self.expiries[name] = expiry
+
+    def agree_on_part(self, key: tuple[str, Replica], value: int | None) -> None:
+        """What a stranger brought is there until it meets whoever forgot it, and is dead then."""
+        old = self.parts.get(key, _NO_PART)
+        self._change()
+        if value is None:
+            self.parts[key] = Part(old.generation + 1, 0, 0)
+        else:
+            self.parts[key] = Part(max(0, old.generation - 1), 1, value)
+
+    def forget_expiry(self, name: str) -> None:
+        if name in self.expiries:
+            self._change()
+            del self.expiries[name]
 
     def delete_expired(self, now_us: int, edition: int) -> None:
         for name in list(self.expiries):

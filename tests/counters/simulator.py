@@ -10,8 +10,8 @@ from collections.abc import Callable
 from itertools import accumulate
 
 import tidemill as tm
-from tests.counters.machine import US, Machine
-from tests.counters.machines import NAMES, Machines
+from tests.counters.machine import NAMES, US, Machine
+from tests.counters.machines import Machines
 
 
 class Cluster(Machines):
@@ -175,6 +175,8 @@ class Cluster(Machines):
         except tm.InvalidInput:
             return
         self.is_simple = False
+        self.has_strangers = True
+        self.ended.add(other.node.replica)
         self.tally["nodes removed"] += 1
         fate = self.random.random()
         if fate < 0.4:

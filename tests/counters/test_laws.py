@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.counters.nodes import StandingClock
 from tidemill.counters import Message, Node, Replica
+from tidemill.counters.message import EMPTY
 from tidemill.counters.table import NEVER
 
 pytestmark = pytest.mark.slow
@@ -69,6 +70,7 @@ def give(everything: Message, receiver: Node) -> None:
     """Merge all that another one has, whatever the receiver has already."""
     if everything.sender == receiver.replica:
         return
+    everything = everything._replace(is_full=True, forgotten=())
     if receiver.replica in everything.replicas:
         number = everything.replicas.index(receiver.replica)
         receiver.receive(everything._replace(receiver=number))
@@ -79,6 +81,7 @@ def give(everything: Message, receiver: Node) -> None:
             everything._replace(
                 replicas=replicas,
                 versions=versions,
+                needy=EMPTY,
                 known={},
                 receiver=len(replicas) - 1,
             )

@@ -161,6 +161,7 @@ def test_a_node_that_is_away_holds_up_forgetting_until_it_is_removed() -> None:
     assert a.collect() == 0  # b may still take something from c
     meet(a, b)
     assert a.collect() == 1
+    a.seal()
     assert a.nodes()[c.replica].is_removed
     # The removed one is refused, and told so.
     with pytest.raises(tm.NodeRemoved) as refused:

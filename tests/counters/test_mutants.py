@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import tidemill as tm
-from tests.counters import test_counting, test_ledger, test_merging
+from tests.counters import test_counting, test_forgetting, test_ledger, test_merging
 from tests.counters.nodes import node
 from tests.counters.test_simulator import simulate
 from tidemill.counters import Ledger, Message, Node, Replica
 from tidemill.counters.counting import Counting
+from tidemill.counters.forgetting import Forgotten
 from tidemill.counters.journal import Journal
-from tidemill.counters.knowledge import OWN, Knowledge
-from tidemill.counters.message import Flags, Ints, Parts
+from tidemill.counters.knowledge import Knowledge
+from tidemill.counters.message import OWN, Flags, Ints, Parts
 from tidemill.counters.state import State
 
 pytestmark = pytest.mark.slow
@@ -72,6 +73,22 @@ def _counting_again(path: Path) -> None:
 
 def _forgetting(path: Path) -> None:
     test_merging.test_dead_parts_go_once_everybody_knows_and_do_not_come_back()
+
+
+def _stranger(path: Path) -> None:
+    test_forgetting.test_a_stranger_hears_of_a_delete_that_everybody_else_forgot()
+
+
+def _removed_part(path: Path) -> None:
+    test_forgetting.test_a_part_of_a_removed_node_that_comes_by_a_stranger_stays_deleted()
+
+
+def _old_ttl(path: Path) -> None:
+    test_forgetting.test_a_ttl_of_a_stranger_that_may_be_old_holds_everywhere()
+
+
+def _chain(path: Path) -> None:
+    test_forgetting.test_one_who_has_dropped_it_tells_the_next_that_all_hold_it()
 
 
 # The faults of the original.
@@ -176,7 +193,9 @@ def _turns_are_wall_clocks(patch: Patch) -> None:
 def _a_full_channel_drops_updates(patch: Patch) -> None:
     parts = Node._parts
 
-    def few(self: Node, chosen: Flags, held: Ints | None = None, peer: int = 2**62) -> Parts:
+    def few(
+        self: Node, chosen: Flags, held: Ints | None = None, peer: Replica | None = None
+    ) -> Parts:
         all_of_them = parts(self, chosen, held, peer)
         if held is None:
             return all_of_them
@@ -219,7 +238,32 @@ def _a_greeting_counts_as_everything(patch: Patch) -> None:
 
 
 def _generations_begin_anew(patch: Patch) -> None:
-    patch.setattr(State, "floor", property(lambda self: 0, lambda self, floor: None), raising=False)
+    drop = Forgotten.drop
+
+    def without_own(self: Forgotten, *what: Any) -> None:
+        drop(self, *what)
+        self.generations[OWN] = 0
+
+    patch.setattr(Forgotten, "drop", without_own)
+
+
+def _strangers_are_told_no_more_than_others(patch: Patch) -> None:
+    patch.setattr(Node, "_missed", lambda self, peer: 0)
+
+
+def _nothing_is_doubted(patch: Patch) -> None:
+    def nothing(self: Forgotten, whose: Ints, numbers: Ints) -> Flags:
+        return np.zeros(len(whose), dtype=np.bool_)
+
+    patch.setattr(Forgotten, "may_be_dead", nothing)
+    patch.setattr(Forgotten, "may_be_old", nothing)
+
+
+def _those_in_need_are_not_told_of_others(patch: Patch) -> None:
+    def own(self: Knowledge, has_dead: bool) -> Ints:
+        return np.array([has_dead] + [0] * (len(self.replicas) - 1))
+
+    patch.setattr(Knowledge, "needy", own)
 
 
 def _what_was_dropped_is_taken_again(patch: Patch) -> None:
@@ -252,6 +296,10 @@ MUTANTS = [
     Mutant(_a_greeting_counts_as_everything, _schedules),
     Mutant(_generations_begin_anew, _counting_again),
     Mutant(_what_was_dropped_is_taken_again, _schedules),
+    Mutant(_strangers_are_told_no_more_than_others, _stranger),
+    Mutant(_nothing_is_doubted, _removed_part),
+    Mutant(_nothing_is_doubted, _old_ttl),
+    Mutant(_those_in_need_are_not_told_of_others, _chain),
 ]
 CHECKS = list(dict.fromkeys(mutant.check for mutant in MUTANTS))
 

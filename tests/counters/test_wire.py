@@ -23,6 +23,9 @@ def busy() -> tuple[Node, Node]:
     b.update_ttl("c1", 2_000 * 10**6)
     a.remove_node("c")
     meet(a, b)
+    a.delete("c5")
+    meet(a, b)
+    a.collect()
     a.upsert("c0", 5)
     a.seal()
     return a, b
@@ -46,6 +49,7 @@ def test_what_goes_in_comes_out() -> None:
     a, b = busy()
     delta = a.delta(b.replica)
     assert delta is not None
+    assert a.snapshot().forgotten
     for message in (a.hello(), a.snapshot(), delta):
         batch = encode(message)
         assert batch.schema == SCHEMA

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.counters.adding import added, as_deltas, as_names
-from tidemill.counters.knowledge import OWN
-from tidemill.counters.message import Flags, Ints
+from tidemill.counters.message import OWN, Flags, Ints
 from tidemill.counters.replica import Replica
 from tidemill.counters.state import State
 from tidemill.counters.table import NEVER
@@ -37,7 +36,7 @@ class Counting:
     def __init__(self, replica: Replica, now_ns: Callable[[], int], *, is_reader: bool) -> None:
         self.replica = replica
         self.is_reader = is_reader
-        self.state = State(replica)
+        self.state = State(replica, is_reader=is_reader)
         self.refusal: TidemillError | None = None  # why nothing is counted here any more
         self._now_ns = now_ns
         # For each name: the counter's value, this replica's part of it, when it expires.

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.counters.message import Flags, Ints, Message, Removal
+from tidemill.counters.forgetting import Forgotten
+from tidemill.counters.message import OWN, Drop, Flags, Ints, Message, Removal
 from tidemill.counters.replica import Replica
 from tidemill.errors import TooLarge
 from tidemill.limits import REPLICAS_MAX
-
-OWN = 0  # the number of this replica, here
 
 
 class Knowledge:
@@ -28,6 +27,9 @@ class Knowledge:
         self.known = np.zeros((1, 1), dtype=np.int64)
         self.versions: Ints = self.known[OWN]  # what this replica holds: the row, not a copy
         self.removed: dict[int, Removal] = {}
+        self.forgotten = Forgotten()
+        # A turn of each replica, the last one heard of, and whether it had something to drop then.
+        self._needy = np.zeros((2, 1), dtype=np.int64)
         self._rank: Ints | None = None  # not made since the last replica was added
         self._numbers: Ints = np.zeros(1, dtype=np.int64)
 
@@ -63,6 +65,10 @@ class Knowledge:
             for replica in new:
                 index[replica] = len(self.replicas)
                 self.replicas.append(replica)
+            self.forgotten.meet(size)
+            needy = np.zeros((2, size), dtype=np.int64)
+            needy[:, : self._needy.shape[1]] = self._needy
+            self._needy = needy
             self._rank = None
             self._numbers = np.arange(size)
             numbers = list(map(index.get, replicas))
@@ -75,6 +81,9 @@ class Knowledge:
             # What we hold ourselves, nobody else can tell us.
             if (row := local.item(number)) != OWN:
                 is_news |= self._raise(row, versions, local)
+        if len(message.needy):
+            later = message.versions > self._needy[0, local]
+            self._needy[:, local[later]] = message.versions[later], message.needy[later]
         return is_news
 
     def hold(self, message: Message, local: Ints) -> bool:
@@ -90,24 +99,47 @@ class Knowledge:
         self.removed[number] = removal
         return True
 
-    def stable(self) -> Ints:
-        """For each replica the last turn of which everybody who is waited for holds all.
+    def needy(self, has_dead: bool) -> Ints:
+        """Who has something to drop, as far as is known; this replica has, or not."""
+        self._needy[1, OWN] = has_dead
+        return self._needy[1].copy()
 
-        A removed replica is waited for until all others know that it is: until then, one of them
-        may still take something from it and hand it on.
+    def drops(self) -> tuple[Drop, ...]:
+        """What is left of what was dropped, for a peer that is told everything; with a turn for
+        those who have still to be told.
         """
-        left = np.ones(len(self.replicas), dtype=np.bool_)
-        left[list(self.removed)] = False
-        left[OWN] = True
-        least: Ints = self.known[left].min(axis=0)
-        waited = left.copy()
-        for removal in self.removed.values():
-            if least[removal.by] < removal.by_version:
-                waited[removal.replica] = True
+        return tuple(
+            drop._replace(
+                # Where our own parts begin is nobody else's concern.
+                generation=drop.generation if drop.replica != OWN else 0,
+                turn=drop.turn if self.known.item(drop.replica, OWN) < drop.turn else 0,
+            )
+            for drop in self.forgotten.drops()
+        )
+
+    def stable(self) -> Ints:
+        """For each replica the last turn of which everybody who is waited for holds all."""
+        waited = self.waited()
         # Of somebody of whom we know more than we hold, an older part may still be on its way.
         if self._is_ahead(waited):
             return np.zeros(len(self.replicas), dtype=np.int64)
         return self.known[waited].min(axis=0)
+
+    def waited(self) -> Flags:
+        """Who is waited for.
+
+        A removed replica is, until all others know that it is removed: until then, one of them
+        may still take something from it and hand it on.
+        """
+        waited = np.ones(len(self.replicas), dtype=np.bool_)
+        if self.removed:
+            waited[list(self.removed)] = False
+            waited[OWN] = True
+            least = self.known[waited].min(axis=0)
+            for removal in self.removed.values():
+                if least[removal.by] < removal.by_version:
+                    waited[removal.replica] = True
+        return waited
 
     def _is_ahead(self, waited: Flags) -> bool:
         ahead = self.known.diagonal()[waited] > self.versions[waited]

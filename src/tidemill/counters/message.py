@@ -21,6 +21,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 NOBODY = -1  # in place of a replica
+OWN = 0  # the number of the sender in a message, and of a replica in its own state
 EMPTY: Ints = np.zeros(0, dtype=np.int64)
 EMPTY.setflags(write=False)
 
@@ -55,6 +56,15 @@ class Removal(NamedTuple):
     by_version: int
 
 
+class Drop(NamedTuple):
+    """What is left of what was dropped, for one replica: see `Forgotten`."""
+
+    replica: int
+    generation: int
+    edition: int
+    turn: int
+
+
 NO_PARTS = Parts([], EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 NO_EXPIRIES = Expiries([], EMPTY, EMPTY, EMPTY, EMPTY)
 
@@ -69,11 +79,12 @@ class Message(NamedTuple):
     is_reader: bool = False  # the sender never counts, and is not waited for
     is_full: bool = False  # what the sender holds and does not mention is gone
     known: Mapping[int, Ints] = MappingProxyType({})  # what others hold, as the sender knows it
+    needy: Ints = EMPTY  # 1: this replica had something to drop, in that turn
     removed: Sequence[Removal] = ()
+    forgotten: Sequence[Drop] = ()  # for the sender's disk, and in what is full
     parts: Parts = NO_PARTS
     expiries: Expiries = NO_EXPIRIES
     since: Ints | None = None  # what the receiver held, as the sender knows; less is not sent
-    floor: int = 0  # the generation that new parts of the sender begin with; for its disk
     edition: int = 0  # the last one that the sender has seen, of any counter's expiry
 
     @property

@@ -18,12 +18,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tidemill.counters.counting import Counting
-from tidemill.counters.knowledge import OWN
 from tidemill.counters.message import (
     EMPTY,
     NO_EXPIRIES,
     NO_PARTS,
     NOBODY,
+    OWN,
+    Drop,
     Expiries,
     Flags,
     Ints,
@@ -33,7 +34,6 @@ from tidemill.counters.message import (
 )
 from tidemill.counters.replica import Replica
 from tidemill.counters.state import dots
-from tidemill.counters.table import NEVER
 from tidemill.errors import Bug, DuplicateNode, InvalidInput, NodeRemoved
 
 
@@ -70,7 +70,6 @@ class Node(Counting):
         self._told: dict[Replica, int] = {}  # the news that each peer had last
         self._news = 1  # rises when what is known of replicas changes
         self._is_unsaved = True  # what is known of replicas, and who this one is
-        self._dropped_turn = 0  # the last in which a part was dropped
 
     # Turns.
 
@@ -90,7 +89,9 @@ class Node(Counting):
             state.is_changed = False
             self._news += 1
         self._is_unsaved = False
-        return self._message(parts=parts, expiries=expiries)
+        return self._message(
+            parts=parts, expiries=expiries, forgotten=self.state.knowledge.forgotten.drops()
+        )
 
     def snapshot(self) -> Message:
         """Everything, for a disk that is to forget what it had before. The turn is closed."""
@@ -99,6 +100,7 @@ class Node(Counting):
         return self._message(
             parts=self._parts(table.stamp[: table.parts] > 0),
             expiries=self._expiries(table.expiry_stamp[: table.counters] > 0),
+            forgotten=self.state.knowledge.forgotten.drops(),
         )
 
     def load(self, message: Message) -> None:
@@ -112,7 +114,7 @@ class Node(Counting):
         state.merge_expiries(message.expiries, local, is_trusted=True)
         state.knowledge.hold(message, local)
         self._remove_all(message.removed, local)
-        state.floor = max(state.floor, message.floor)
+        state.knowledge.forgotten.load(message.forgotten, local)
         state.edition = max(state.edition, message.edition)
         state.turn += 1
         state.is_changed = self._is_unsaved = False
@@ -133,15 +135,14 @@ class Node(Counting):
         held = self._held_by(peer)
         table = self.state.table
         since = held.item(OWN)
-        is_full = peer in self._readers and 0 < since < self._dropped_turn
+        is_full = since < self._missed(peer)
         stamped = table.stamp[: table.parts]
         parts, expiries = NO_PARTS, NO_EXPIRIES
         if since < self.state.turn - 1 or is_full:
-            number = self.state.knowledge.find(peer)
             parts = self._parts(
                 stamped > 0 if is_full else stamped > since,
                 None if is_full else held,
-                NEVER if number is None else number,
+                peer,
             )
             expiries = self._expiries(
                 table.expiry_stamp[: table.counters] > (0 if is_full else since),
@@ -151,7 +152,12 @@ class Node(Counting):
             return None
         self._told[peer] = self._news
         return self._message(
-            parts=parts, expiries=expiries, is_full=is_full, since=held, receiver=peer
+            parts=parts,
+            expiries=expiries,
+            is_full=is_full,
+            since=held,
+            receiver=peer,
+            forgotten=self.state.knowledge.drops() if is_full else (),
         )
 
     def receive(self, message: Message) -> None:
@@ -191,7 +197,9 @@ class Node(Counting):
         if message.parts.names:
             rows = state.merge_parts(message.parts, local)
         if message.is_full:
-            state.drop_absent(rows, message.versions, local)
+            state.drop_absent(rows, message.expiries.names, message.versions, local)
+            state.knowledge.forgotten.inherit(state.turn, message.forgotten, local)
+            state.is_changed = True
         if message.expiries.names:
             state.merge_expiries(message.expiries, local)
         is_news = self._remove_all(message.removed, local)
@@ -204,10 +212,7 @@ class Node(Counting):
         """
         self.fold()
         self.delete_expired()
-        dropped = self.state.drop_dead()
-        if dropped:
-            self._dropped_turn = self.state.turn
-        return dropped
+        return self.state.drop_dead()
 
     def remove_node(self, node: str) -> None:
         """Wait for a node no longer. What it counted stays; it can come back empty."""
@@ -251,13 +256,21 @@ class Node(Counting):
             raise NodeRemoved(f"{peer} was removed; it can come back empty", replica=peer)
         return knowledge.known[number].copy()
 
-    def _parts(self, chosen: Flags, held: Ints | None = None, peer: int = NEVER) -> Parts:
+    def _missed(self, peer: Replica) -> int:
+        """The last turn in which something was dropped that a peer may not know to be dead."""
+        forgotten = self.state.knowledge.forgotten
+        number = self.state.knowledge.find(peer)
+        # Nobody waits for those that never count.
+        return forgotten.turn if number is None else forgotten.turns.item(number)
+
+    def _parts(self, chosen: Flags, held: Ints | None = None, peer: Replica | None = None) -> Parts:
         table = self.state.table
         rows = chosen.nonzero()[0]
         if held is not None and len(rows):
             owner, version = table.owner[rows], table.version[rows]
             who, turn = dots(owner, version, table.by[rows], table.by_version[rows])
-            rows = rows[(held[who] < turn) & ((owner != peer) | (version == 0))]
+            number = NOBODY if peer is None else self.state.knowledge.find(peer)
+            rows = rows[(held[who] < turn) & ((owner != number) | (version == 0))]
         if not len(rows):
             return NO_PARTS
         return Parts(
@@ -294,12 +307,15 @@ class Node(Counting):
         is_full: bool = False,
         since: Ints | None = None,
         receiver: Replica | None = None,
+        forgotten: Sequence[Drop] = (),
     ) -> Message:
         knowledge = self.state.knowledge
         number = None if receiver is None else knowledge.find(receiver)
         known: Mapping[int, Ints] = {}
-        # Only who still has something to drop needs to know what everybody holds.
-        if knowledge.removed or self.state.has_dead:
+        needy = knowledge.needy(self.state.has_dead)
+        # Only who still has something to drop needs to know what everybody holds; it may hear it
+        # through others only.
+        if knowledge.removed or np.count_nonzero(needy):
             known = {
                 number: knowledge.known[number].copy()
                 for number in range(1, len(knowledge.replicas))
@@ -313,10 +329,11 @@ class Node(Counting):
             is_reader=self.is_reader,
             is_full=is_full,
             known=known,
+            needy=needy,
             removed=list(knowledge.removed.values()),
             parts=parts,
             expiries=expiries,
-            floor=self.state.floor,
+            forgotten=forgotten,
             edition=self.state.edition,
             since=since,
         )

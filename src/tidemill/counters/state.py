@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.counters.knowledge import OWN, Knowledge
-from tidemill.counters.message import NOBODY, Expiries, Flags, Ints, Parts
+from tidemill.counters.knowledge import Knowledge
+from tidemill.counters.message import NOBODY, OWN, Expiries, Flags, Ints, Parts
 from tidemill.counters.replica import Replica
 from tidemill.counters.table import NEVER, Table
 from tidemill.errors import TooLarge
@@ -28,14 +28,14 @@ from tidemill.limits import COUNTERS_MAX
 class State:
     """Parts, expiries, and who holds what. No clock, no disk, no network, no locks."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, *, is_reader: bool = False) -> None:
         self.table = Table()
         self.knowledge = Knowledge(replica)
         self.turn = 1  # that changes belong to from now on, until it is closed
-        self.floor = 0  # the generation of a new part of this replica
         self.edition = 0  # the last one of any expiry, seen here or anywhere
         self.is_changed = False  # in this turn
         self.has_dead = False  # there may be parts to drop
+        self._is_reader = is_reader
 
     # What this replica does itself.
 
@@ -61,8 +61,11 @@ class State:
         new = rows < 0
         if np.count_nonzero(new):
             fresh = table.new_parts(counters[new], OWN)
-            table.generation[fresh] = self.floor
             rows[new] = fresh
+        if floor := self.knowledge.forgotten.generations.item(OWN):
+            # Above all that others may still remember, of dead parts that came back as well.
+            begun = rows[table.version[rows] == 0]
+            table.generation[begun] = np.maximum(table.generation[begun], floor + 1)
         table.value[rows] = values
         table.version[rows] = table.stamp[rows] = self.turn
         self.is_changed = True
@@ -72,18 +75,21 @@ class State:
         table = self.table
         rows = table.first[counters]
         while len(rows := rows[rows >= 0]):
-            counted = rows[table.version[rows] > 0]
-            table.generation[counted] += 1
-            table.version[counted] = table.value[counted] = 0
-            table.by[counted] = OWN
-            table.by_version[counted] = table.stamp[counted] = self.turn
+            self._empty_parts(rows[table.version[rows] > 0])
             rows = table.next[rows]
         expiring = counters[table.expiry_us[counters] != NEVER]
         if len(expiring):
             self.expire_at(expiring, NEVER)
+
+    def _empty_parts(self, rows: Ints) -> None:
+        table = self.table
+        table.generation[rows] += 1
+        table.version[rows] = table.value[rows] = 0
+        table.by[rows] = OWN
+        table.by_version[rows] = table.stamp[rows] = self.turn
         self.is_changed = self.has_dead = True
 
-    def expire_at(self, counters: Ints, time_us: int) -> None:
+    def expire_at(self, counters: Ints, time_us: int | Ints) -> None:
         """The counters expire then, whatever was said before."""
         table = self.table
         self.edition += 1
@@ -132,6 +138,8 @@ class State:
             table.stamp[at] = self.turn
             self.is_changed = True
             self.has_dead = self.has_dead or bool(np.count_nonzero(version == 0))
+        if new_count and not is_trusted:
+            self._doubt_parts(rows[new])
         if new_count < absent_count:
             self._forget_bare(counters[absent])
         return rows
@@ -158,7 +166,34 @@ class State:
             table.expiry_by_version[at] = expiries.by_version[newer]
             table.expiry_stamp[at] = self.turn
             self.is_changed = True
+            # One of a counter without parts is dropped as those are.
+            self.has_dead = self.has_dead or bool(np.count_nonzero(table.first[at] < 0))
+            if not is_trusted:
+                self._doubt_expiries(at[mine[newer] == 0])
         self._forget_bare(counters)
+
+    def _doubt_parts(self, rows: Ints) -> None:
+        """Of new parts, delete those that may have been deleted, and forgotten, before.
+
+        We cannot know; others may. To say it anew is to have all agree again.
+        """
+        knowledge, table = self.knowledge, self.table
+        if self._is_reader or not knowledge.forgotten.turn:
+            return
+        rows = rows[table.version[rows] > 0]
+        doubted = knowledge.forgotten.may_be_dead(table.owner[rows], table.generation[rows])
+        if np.count_nonzero(doubted):
+            self._empty_parts(rows[doubted])
+
+    def _doubt_expiries(self, counters: Ints) -> None:
+        """Of new expiries, say those anew that may have been replaced, and forgotten, before."""
+        knowledge, table = self.knowledge, self.table
+        if self._is_reader or not (len(counters) and knowledge.forgotten.edition):
+            return
+        by, edition = table.expiry_by[counters], table.edition[counters]
+        doubted = counters[knowledge.forgotten.may_be_old(by, edition)]
+        if len(doubted):
+            self.expire_at(doubted, table.expiry_us[doubted])
 
     def covers(self, owner: Ints, version: Ints, by: Ints, by_version: Ints) -> Flags:
         """Whether this replica's versions cover the dots of parts."""
@@ -194,24 +229,38 @@ class State:
         by, by_version = table.by[used], table.by_version[used]
         dead = (table.version[used] == 0) & (by >= 0) & (stable[by] >= by_version)
         dead &= table.stamp[used] < self.turn
-        rows = dead.nonzero()[0].tolist()
-        for row in rows:
-            if table.owner.item(row) == OWN:
-                # Above all that others may still remember of this part.
-                self.floor = max(self.floor, table.generation.item(row) + 1)
+        rows = dead.nonzero()[0]
+        owners, generations = table.owner[rows], table.generation[rows]
+        for row in rows.tolist():
             table.drop_part(row)
         bare = table.bare()
         by, by_version = table.expiry_by[bare], table.expiry_by_version[bare]
         closed = table.expiry_stamp[bare] < self.turn
         gone = bare[closed & ((by < 0) | (stable[by] >= by_version))]
+        if not self._is_reader:
+            # The disk would bring it back, for a counter that was made anew meanwhile.
+            pending = table.expiry_us[gone] != NEVER
+            if np.count_nonzero(pending):
+                self.expire_at(gone[pending], NEVER)
+                gone = gone[~pending]
+        edition = table.edition[gone].max(initial=0).item()
         for counter in gone.tolist():
             table.drop_counter(counter)
+        if len(rows) or len(gone):
+            waited = self.knowledge.waited()
+            self.knowledge.forgotten.drop(self.turn, owners, generations, edition, waited)
+            # Who was not waited for is told everything, until it holds this turn: it has to end.
+            self.is_changed = True
         left = (table.version[used] == 0) & (table.by[used] >= 0)
         self.has_dead = len(bare) > len(gone) or bool(np.count_nonzero(left))
         return len(rows)
 
-    def drop_absent(self, rows: Ints, versions: Ints, local: Ints) -> None:
-        """Forget parts that the sender of everything it has does not have any more."""
+    def drop_absent(self, rows: Ints, names: list[str], versions: Ints, local: Ints) -> None:
+        """Give up what the sender of everything it has does not have any more, and had.
+
+        `rows` are the parts that it has, `names` the counters of the expiries that it has. Whoever
+        counts says so, as others may have it from us; a reader just drops it.
+        """
         table = self.table
         covered = np.zeros(len(self.knowledge.replicas), dtype=np.int64)
         covered[local] = versions
@@ -221,11 +270,22 @@ class State:
         )
         gone = (table.counter[used] >= 0) & (table.stamp[used] > 0) & (covered[who] >= turn)
         gone[rows[rows >= 0]] = False
-        for row in gone.nonzero()[0].tolist():
-            counter = table.counter.item(row)
-            table.drop_part(row)
-            if table.first.item(counter) < 0:
+        dates = slice(0, table.counters)
+        expiring = (table.edition[dates] > 0) & (table.expiry_us[dates] != NEVER)
+        expiring &= covered[table.expiry_by[dates]] >= table.expiry_by_version[dates]
+        expiring[[table.index[name] for name in names if name in table.index]] = False
+        if self._is_reader:
+            for row in gone.nonzero()[0].tolist():
+                table.drop_part(row)
+            table.expiry_us[dates][expiring] = NEVER
+            for counter in table.bare().tolist():
                 table.drop_counter(counter)
+            return
+        gone &= table.version[used] > 0
+        if np.count_nonzero(gone):
+            self._empty_parts(gone.nonzero()[0])
+        if np.count_nonzero(expiring):
+            self.expire_at(expiring.nonzero()[0], NEVER)
 
     def _forget_bare(self, counters: Ints) -> None:
         """Let go of counters that got a row for something that turned out to be old."""

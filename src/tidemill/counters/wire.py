@@ -1,11 +1,12 @@
 """A message as one Arrow record batch, with a schema that never depends on what is in it.
 
     kind      name     owner     generation  version    value        by        by_version
-    SENDER    ""       flags     floor       edition    0            receiver  0
-    REPLICA   node     0         0           held by    incarnation  0         held by the
+    SENDER    ""       flags     0           edition    0            receiver  0
+    REPLICA   node     needy     0           held by    incarnation  0         held by the
                                              sender                            receiver, or −1
     KNOWN     ""       who       0           held       0            of whom   0
     REMOVED   ""       who       0           0          0            by whom   their turn
+    FORGOTTEN ""       who       generation  edition    0            0         turn
     PART      counter  owner     generation  version    value        by whom   their turn
     EXPIRY    counter  0         0           edition    time in µs   by whom   their turn
 
@@ -23,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.counters.message import Expiries, Ints, Message, Parts, Removal
+from tidemill.counters.message import Drop, Expiries, Ints, Message, Parts, Removal
 from tidemill.counters.replica import Replica
 from tidemill.errors import BadMessage, InvalidName
 from tidemill.limits import MESSAGE_ROWS_MAX, REPLICAS_MAX
@@ -42,7 +43,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_SENDER, _REPLICA, _KNOWN, _REMOVED, _PART, _EXPIRY = range(6)
+_SENDER, _REPLICA, _KNOWN, _REMOVED, _FORGOTTEN, _PART, _EXPIRY = range(7)
 _HELLO, _READER, _FULL = 1, 2, 4
 _NUMBERS = ("owner", "generation", "version", "value", "by", "by_version")
 _TURN_MAX = 2**62  # far above every turn, and far enough below what would wrap
@@ -59,7 +60,8 @@ def encode(message: Message) -> pa.RecordBatch:
     replicas = len(message.replicas)
     known = [(who, of, turn) for who, row in message.known.items() for of, turn in _held(row)]
     parts, expiries = message.parts, message.expiries
-    counts = [1, replicas, len(known), len(message.removed), len(parts.names), len(expiries.names)]
+    counts = [1, replicas, len(known), len(message.removed), len(message.forgotten)]
+    counts += [len(parts.names), len(expiries.names)]
     rows = sum(counts)
     edges = np.concatenate(([0], np.cumsum(counts))).tolist()
     spans = [slice(start, end) for start, end in pairwise(edges)]
@@ -72,16 +74,20 @@ def encode(message: Message) -> pa.RecordBatch:
     since = np.full(replicas, -1) if message.since is None else message.since
     incarnations = [replica.incarnation for replica in message.replicas]
     fill(_REPLICA, version=message.versions, value=incarnations, by_version=since)
+    if len(message.needy):
+        fill(_REPLICA, owner=message.needy)
 
     flags = _HELLO * message.is_hello | _READER * message.is_reader | _FULL * message.is_full
-    fill(_SENDER, owner=flags, generation=message.floor, version=message.edition)
-    fill(_SENDER, by=message.receiver)
+    fill(_SENDER, owner=flags, version=message.edition, by=message.receiver)
     if known:
         who, of, turns = zip(*known, strict=True)
         fill(_KNOWN, owner=who, by=of, version=turns)
     if message.removed:
         removed, by, by_versions = zip(*message.removed, strict=True)
         fill(_REMOVED, owner=removed, by=by, by_version=by_versions)
+    if message.forgotten:
+        who, generations, editions, turns = zip(*message.forgotten, strict=True)
+        fill(_FORGOTTEN, owner=who, generation=generations, version=editions, by_version=turns)
     fill(_PART, **{name: getattr(parts, name) for name in _NUMBERS})
     fill(
         _EXPIRY,
@@ -91,7 +97,7 @@ def encode(message: Message) -> pa.RecordBatch:
         by_version=expiries.by_version,
     )
     names = ["", *(replica.node for replica in message.replicas)]
-    names += [""] * (counts[_KNOWN] + counts[_REMOVED])
+    names += [""] * sum(counts[_KNOWN:_PART])
     names += parts.names
     names += expiries.names
     return pa.record_batch(
@@ -118,8 +124,8 @@ def decode(batch: pa.RecordBatch) -> Message:
         raise BadMessage("a message has no nulls")
     kinds = batch.column("kind").to_numpy()
     if kinds[0] != _SENDER or kinds[-1] > _EXPIRY or (np.diff(kinds) < 0).any():
-        raise BadMessage("the rows of a message are of kinds 0 to 5, in that order")
-    ends = np.searchsorted(kinds, np.arange(7)).tolist()
+        raise BadMessage("the rows of a message are of kinds 0 to 6, in that order")
+    ends = np.searchsorted(kinds, np.arange(8)).tolist()
     if ends[_REPLICA] != 1 or ends[_KNOWN] == 1:
         raise BadMessage("a message has one sender, which is the first of its replicas")
     spans = [slice(start, end) for start, end in pairwise(ends)]
@@ -136,9 +142,10 @@ def decode(batch: pa.RecordBatch) -> Message:
     for who, of, turn in zip(*cut(_KNOWN, "owner", "by", "version"), strict=True):
         row = known.setdefault(int(who), np.zeros(len(replicas), dtype=np.int64))
         row[of] = turn
-    versions, since = cut(_REPLICA, "version", "by_version")
+    needy, versions, since = cut(_REPLICA, "owner", "version", "by_version")
     flags = columns["owner"].item(0)
     removed = np.column_stack(cut(_REMOVED, "owner", "by", "by_version")).tolist()
+    forgotten = zip(*cut(_FORGOTTEN, "owner", "generation", "version", "by_version"), strict=True)
     return Message(
         replicas=replicas,
         versions=versions,
@@ -147,14 +154,15 @@ def decode(batch: pa.RecordBatch) -> Message:
         is_reader=bool(flags & _READER),
         is_full=bool(flags & _FULL),
         known=known,
+        needy=needy,
         removed=[Removal(*one) for one in removed],
+        forgotten=tuple(Drop(*map(int, one)) for one in forgotten),
         parts=Parts(names[spans[_PART]].to_pylist(), *cut(_PART, *_NUMBERS)),
         expiries=Expiries(
             names[spans[_EXPIRY]].to_pylist(),
             *cut(_EXPIRY, "value", "version", "by", "by_version"),
         ),
         since=None if (since < 0).any() else since,
-        floor=columns["generation"].item(0),
         edition=columns["version"].item(0),
     )
 
@@ -183,7 +191,7 @@ def _replicas(nodes: pa.Array, incarnations: Ints) -> list[Replica]:
 
 def _check_numbers(columns: dict[str, Ints], spans: list[slice], replicas: int) -> None:
     """Every number is in its range, and nobody brings what they do not hold themselves."""
-    parts, others = spans[_PART], slice(1, None)
+    parts, others = spans[_PART], slice(spans[_KNOWN].start, None)
     owner, by = columns["owner"], columns["by"]
     version, by_version = columns["version"], columns["by_version"]
     versions = version[spans[_REPLICA]]
@@ -195,6 +203,7 @@ def _check_numbers(columns: dict[str, Ints], spans: list[slice], replicas: int) 
     for name in ("generation", "version", "by_version"):
         fine &= bool((columns[name] >= (-1 if name == "by_version" else 0)).all())
         fine &= bool((columns[name] < _TURN_MAX).all())
+    fine &= bool(np.isin(owner[spans[_REPLICA]], (0, 1)).all())
     if not fine:
         raise BadMessage("a number of a message is out of its range")
     counted = version[parts] > 0
