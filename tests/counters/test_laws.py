@@ -82,6 +82,7 @@ def give(everything: Message, receiver: Node) -> None:
                 replicas=replicas,
                 versions=versions,
                 needy=EMPTY,
+                dropped=EMPTY,
                 known={},
                 receiver=len(replicas) - 1,
             )

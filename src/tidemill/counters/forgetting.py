@@ -24,7 +24,7 @@ class Forgotten:
 
     def _size(self, size: int) -> None:
         """Columns together, as there is a number of each replica in all of them."""
-        self._columns = np.zeros((3, size), dtype=np.int64)
+        self._columns = np.zeros((4, size), dtype=np.int64)
         # The greatest generation that was dropped of the parts of this replica, and of each that
         # nobody waited for; 0: none was.
         self.generations: Ints = self._columns[0]
@@ -32,14 +32,16 @@ class Forgotten:
         # when something was dropped that nobody waited for it with.
         self.editions: Ints = self._columns[1]
         self.turns: Ints = self._columns[2]
+        # The last turn of each replica in which it dropped something, of all that was heard here.
+        self.last: Ints = self._columns[3]
 
     def meet(self, size: int) -> None:
         """There are so many replicas from now on; the new ones know of no drop."""
         old = self._columns
         met = old.shape[1]
         self._size(size)
+        self._columns[:, :met] = old
         if self.turn:
-            self._columns[:, :met] = old
             self.editions[met:] = self.edition
             self.turns[met:] = self.turn
 
@@ -60,6 +62,13 @@ class Forgotten:
             self.editions[number] = drop.edition
             self.turns[number] = drop.turn
         self.edition, self.turn = self.editions.item(OWN), self.turns.item(OWN)
+
+    def hear(self, last: Ints, local: Ints) -> bool:
+        """Note what a sender had heard of, whose message was merged; whether that is news."""
+        if not len(last) or not np.count_nonzero(last > self.last[local]):
+            return False
+        self.last[local] = np.maximum(last, self.last[local])
+        return True
 
     def inherit(self, turn: int, drops: Sequence[Drop], local: Ints) -> None:
         """Take over what the sender of everything had dropped, as if it had been here in this
@@ -83,7 +92,7 @@ class Forgotten:
         """Parts of these were dropped, and expiries up to an edition. To those that nobody waits
         for, it is as if they had not been there.
         """
-        self.turn = turn
+        self.turn = self.last[OWN] = turn
         self.edition = max(self.edition, edition)
         self.turns[~waited] = turn
         self.editions[~waited] = self.edition

@@ -80,6 +80,7 @@ class Message(NamedTuple):
     is_full: bool = False  # what the sender holds and does not mention is gone
     known: Mapping[int, Ints] = MappingProxyType({})  # what others hold, as the sender knows it
     needy: Ints = EMPTY  # 1: this replica had something to drop, in that turn
+    dropped: Ints = EMPTY  # the last turn in which each dropped something, as the sender heard
     removed: Sequence[Removal] = ()
     forgotten: Sequence[Drop] = ()  # for the sender's disk, and in what is full
     parts: Parts = NO_PARTS

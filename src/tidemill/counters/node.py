@@ -115,6 +115,7 @@ class Node(Counting):
         state.knowledge.hold(message, local)
         self._remove_all(message.removed, local)
         state.knowledge.forgotten.load(message.forgotten, local)
+        state.knowledge.forgotten.hear(message.dropped, local)
         state.edition = max(state.edition, message.edition)
         state.turn += 1
         state.is_changed = self._is_unsaved = False
@@ -198,6 +199,7 @@ class Node(Counting):
             rows = state.merge_parts(message.parts, local)
         if message.is_full:
             state.drop_absent(rows, message.expiries.names, message.versions, local)
+        if state.knowledge.forgotten.hear(message.dropped, local) and message.is_full:
             state.knowledge.forgotten.inherit(state.turn, message.forgotten, local)
             state.is_changed = True
         if message.expiries.names:
@@ -330,6 +332,7 @@ class Node(Counting):
             is_full=is_full,
             known=known,
             needy=needy,
+            dropped=knowledge.forgotten.last.copy(),
             removed=list(knowledge.removed.values()),
             parts=parts,
             expiries=expiries,

@@ -2,7 +2,7 @@
 
     kind      name     owner     generation  version    value        by        by_version
     SENDER    ""       flags     0           edition    0            receiver  0
-    REPLICA   node     needy     0           held by    incarnation  0         held by the
+    REPLICA   node     needy     dropped     held by    incarnation  0         held by the
                                              sender                            receiver, or −1
     KNOWN     ""       who       0           held       0            of whom   0
     REMOVED   ""       who       0           0          0            by whom   their turn
@@ -76,6 +76,8 @@ def encode(message: Message) -> pa.RecordBatch:
     fill(_REPLICA, version=message.versions, value=incarnations, by_version=since)
     if len(message.needy):
         fill(_REPLICA, owner=message.needy)
+    if len(message.dropped):
+        fill(_REPLICA, generation=message.dropped)
 
     flags = _HELLO * message.is_hello | _READER * message.is_reader | _FULL * message.is_full
     fill(_SENDER, owner=flags, version=message.edition, by=message.receiver)
@@ -142,7 +144,7 @@ def decode(batch: pa.RecordBatch) -> Message:
     for who, of, turn in zip(*cut(_KNOWN, "owner", "by", "version"), strict=True):
         row = known.setdefault(int(who), np.zeros(len(replicas), dtype=np.int64))
         row[of] = turn
-    needy, versions, since = cut(_REPLICA, "owner", "version", "by_version")
+    needy, dropped, versions, since = cut(_REPLICA, "owner", "generation", "version", "by_version")
     flags = columns["owner"].item(0)
     removed = np.column_stack(cut(_REMOVED, "owner", "by", "by_version")).tolist()
     forgotten = zip(*cut(_FORGOTTEN, "owner", "generation", "version", "by_version"), strict=True)
@@ -155,6 +157,7 @@ def decode(batch: pa.RecordBatch) -> Message:
         is_full=bool(flags & _FULL),
         known=known,
         needy=needy,
+        dropped=dropped,
         removed=[Removal(*one) for one in removed],
         forgotten=tuple(Drop(*map(int, one)) for one in forgotten),
         parts=Parts(names[spans[_PART]].to_pylist(), *cut(_PART, *_NUMBERS)),
