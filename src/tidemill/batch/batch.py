@@ -192,12 +192,15 @@ class Batch:
         >>> Batch.of([(1, b"a")]).rows()
         [(1, b'a')]
         """
-        payload = self.payload
+        body = self._body
+        # What is in front of the payload: the key, and perhaps seq and time. To take a batch apart
+        # is to let go of the interpreter, which costs a thread its turn where many pop.
+        at = 1 if self._first_seq is not None else 3
         try:
-            if payload.schema.names == ["value"]:
-                values = payload.column(0).to_pylist()
+            if body.num_columns == at + 1 and body.schema.names[at] == "value":
+                values = body.column(at).to_pylist()
             else:
-                values = payload.to_pylist()
+                values = self.payload.to_pylist()
         except (OverflowError, ValueError) as cause:
             raise InvalidInput(
                 f"Python cannot hold a date or time of this batch, use to_arrow(): {cause}"

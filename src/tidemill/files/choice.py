@@ -31,11 +31,12 @@ def choose_from(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
         return Choice(batch, run.row(stop - 1), [(run, stop) for run, _, stop in slices])
     run, order = merged(slices)
     count = min(rows, run.rows)
-    starts = np.cumsum([0, *(stop - start for _, start, stop in slices)])
+    lengths = [stop - start for _, start, stop in slices]
     # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far
     # it moves.
-    taken = np.histogram(order[:count], bins=starts)[0]
-    moves = [(part, start + int(n)) for (part, start, _), n in zip(slices, taken, strict=True)]
+    origin = np.repeat(np.arange(len(slices)), lengths)
+    taken = np.bincount(origin[order[:count]], minlength=len(slices)).tolist()
+    moves = [(part, start + n) for (part, start, _), n in zip(slices, taken, strict=True)]
     return Choice(run.batch(0, count), run.row(count - 1), moves)
 
 
