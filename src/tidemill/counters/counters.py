@@ -26,6 +26,7 @@ from tidemill.clock import Clock, SystemClock
 from tidemill.closing import Closing
 from tidemill.counters import Ledger, Replica
 from tidemill.counters.replication.address import Address
+from tidemill.counters.replication.arrow_flight import load_flight
 from tidemill.counters.replication.caller import Caller
 from tidemill.counters.replication.gone import Gone
 from tidemill.counters.replication.link import Link
@@ -103,6 +104,8 @@ class Counters(Closing):
         fixed = addresses(cast(Iterable[str], peers)) if self._provider is None else frozenset()
         self._credentials = None if tls is None else tls.read()
         place = None if listen is None else _place(listen, is_safe=tls is not None or insecure)
+        if place is not None or fixed or self._provider is not None:
+            load_flight()  # where it is missing, that is said while there is no trace of a node
         self._sync_ms, self._reconnect_ms = sync_ms, reconnect_ms
         self._timeout_s = timeout_ms / 1000
         self._buffer_max, self._gc_s = buffer_max, gc_ms / 1000

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -204,3 +205,20 @@ def test_no_more_calls_are_taken_than_there_is_room_for(server: Server) -> None:
     for _ in taken:
         room.release()
     assert call(server.address, body=b"lives on")[0] == b"lives on"
+
+
+@pytest.mark.parametrize(
+    "options", [{"listen": "127.0.0.1:0"}, {"peers": ["127.0.0.1:7802"]}, {"peers": list}]
+)
+def test_a_pyarrow_without_flight_is_told_before_there_is_a_node(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(pa, "flight", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow.flight", None)
+    folder = tmp_path / "node"
+    with pytest.raises(tm.MissingExtra, match="Arrow Flight, which this build of pyarrow lacks"):
+        tm.Counters("node-1", path=folder, **options)
+    assert not folder.exists()
+    # One that talks to nobody does without.
+    with tm.Counters("node-1", path=folder) as counters:
+        assert counters.upsert("visits") == 1

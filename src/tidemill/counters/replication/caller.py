@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tidemill.closing import Closing
 from tidemill.counters.replication.address import Address
+from tidemill.counters.replication.arrow_flight import load_flight
 from tidemill.counters.replication.forking import outlives_fork
 from tidemill.counters.replication.refusals import typed
 from tidemill.counters.replication.tls import Credentials
@@ -35,8 +36,7 @@ class Caller(Closing):
 
     def call(self, action: str, body: bytes | pa.Buffer) -> list[pa.Buffer]:
         """The answer of the node; an error of ours otherwise."""
-        from pyarrow import flight  # noqa: PLC0415
-
+        flight = load_flight()
         if len(body) > MESSAGE_BYTES_MAX:
             raise TooLarge(f"a message has at most {MESSAGE_BYTES_MAX:,} bytes, not {len(body):,}")
         options = flight.FlightCallOptions(timeout=self._timeout_s)
@@ -57,8 +57,6 @@ class Caller(Closing):
         self.reconnect()
 
     def _connected(self) -> flight.FlightClient:
-        from pyarrow import flight  # noqa: PLC0415
-
         with self._lock:
             if self._client is None:
                 ours = self._credentials
@@ -71,7 +69,7 @@ class Caller(Closing):
                         "private_key": ours.key,
                     }
                 )
-                self._client = flight.FlightClient(
+                self._client = load_flight().FlightClient(
                     self.address.url(is_secure=ours is not None),
                     generic_options=[
                         ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX + _ENVELOPE_BYTES),
