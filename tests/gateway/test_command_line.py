@@ -51,6 +51,25 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
     assert "usage: tidemill" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["push", "queue", "--bogus"], "usage: tidemill push QUEUE"),
+        (["counters", "get", "--bogus", "x"], "usage: tidemill counters get NODE NAME"),
+        (["--bogus", "push"], "usage: tidemill [-h]"),
+    ],
+)
+def test_an_unknown_option_is_answered_by_the_command_it_was_given_to(
+    arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(usage)
+    assert "unrecognized arguments: --bogus" in said
+
+
 def test_demo_verifies_a_small_run_and_leaves_an_empty_queue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,15 @@ class Command:
 class Parser(argparse.ArgumentParser):
     """Says what is wrong with the usage in JSON where JSON was asked for."""
 
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            # Said by the command that was called: the parser above it would show its own usage.
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         if wants_json(sys.argv[1:]):
             report(message, USAGE, is_json=True, data={"usage": self.format_usage().strip()})
