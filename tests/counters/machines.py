@@ -108,6 +108,7 @@ class Machines:
         self.tally["removed nodes that came back"] += 1
 
     def _collect(self, machine: Machine) -> None:
+        self._compare(machine)
         edition = machine.node.state.edition
         dropped = machine.node.collect()
         machine.model.delete_expired(machine.clock.now_us, machine.node.state.edition)
@@ -145,8 +146,6 @@ class Machines:
         )
         if flying.state is not None and is_ours and machine.model.merge(flying.state):
             self.news += 1
-        if self.has_strangers:
-            machine.agree_on_expiries()
         self.tally["messages"] += 1
         if self.random.random() < 0.15:
             self.past.append(flying)
@@ -280,7 +279,12 @@ class Machines:
         found = machine.node.all() if self.random.random() < 0.02 else machine.shown()
         if found == expected:
             return
-        if self.ended:
+        if self.has_strangers:
+            # Whoever forgot a TTL decides anew, when one comes by a stranger.
+            machine.agree_on_expiries()
+            self.tally["TTLs that were decided anew"] += 1
+            expected = machine.model.all(machine.clock.now_us)
+        if found != expected and self.ended:
             # Whoever forgot that a part is dead decides so again, when it comes by a stranger.
             machine.agree_on_parts(self.ended)
             self.tally["parts that a stranger brought back"] += 1

@@ -34,6 +34,7 @@ class Cluster(Machines):
         machine = self._any() if machine is None else machine
         name, delta = self.random.choice(NAMES), self.random.randint(-5, 20)
         many = self.random.random() < 0.05
+        self._compare(machine)
         node, model = machine.node, machine.model
         was = node.state.edition
         if many:
@@ -50,6 +51,7 @@ class Cluster(Machines):
 
     def delete(self) -> None:
         machine, name = self._any(), self.random.choice(NAMES)
+        self._compare(machine)
         is_there = machine.model.is_there(name)
         try:
             machine.node.delete(name)

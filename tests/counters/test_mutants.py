@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 import tidemill as tm
-from tests.counters import test_counting, test_forgetting, test_ledger, test_merging
+from tests.counters import (
+    test_counting,
+    test_forgetting,
+    test_ledger,
+    test_merging,
+    test_strangers,
+)
 from tests.counters.nodes import node
 from tests.counters.test_simulator import simulate
 from tidemill.counters import Ledger, Message, Node, Replica
@@ -85,6 +91,15 @@ def _removed_part(path: Path) -> None:
 
 def _old_ttl(path: Path) -> None:
     test_forgetting.test_a_ttl_of_a_stranger_that_may_be_old_holds_everywhere()
+
+
+def _told_everything(path: Path) -> None:
+    test_strangers.test_one_who_was_told_everything_tells_it_to_those_who_have_not_heard()
+
+
+def _rest(path: Path) -> None:
+    for seed in range(10):
+        test_strangers.test_in_whatever_order_they_meet_they_agree_and_rest(seed, more=0)
 
 
 def _chain(path: Path) -> None:
@@ -259,6 +274,14 @@ def _nothing_is_doubted(patch: Patch) -> None:
     patch.setattr(Forgotten, "may_be_old", nothing)
 
 
+def _what_others_dropped_is_not_taken_over(patch: Patch) -> None:
+    patch.setattr(Forgotten, "inherit", lambda self, turn, drops, local: None)
+
+
+def _every_drop_is_news(patch: Patch) -> None:
+    patch.setattr(Forgotten, "hear", lambda self, last, local: True)
+
+
 def _those_in_need_are_not_told_of_others(patch: Patch) -> None:
     def own(self: Knowledge, has_dead: bool) -> Ints:
         return np.array([has_dead] + [0] * (len(self.replicas) - 1))
@@ -300,6 +323,8 @@ MUTANTS = [
     Mutant(_nothing_is_doubted, _removed_part),
     Mutant(_nothing_is_doubted, _old_ttl),
     Mutant(_those_in_need_are_not_told_of_others, _chain),
+    Mutant(_what_others_dropped_is_not_taken_over, _told_everything),
+    Mutant(_every_drop_is_news, _rest),
 ]
 CHECKS = list(dict.fromkeys(mutant.check for mutant in MUTANTS))
 

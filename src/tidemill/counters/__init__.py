@@ -1,8 +1,9 @@
 """Replicated counters: one number, many masters.
 
 Pure: `replica` (who counts), `message` and `wire` (what they tell each other), `table`,
-`knowledge` and `state` (the columns, who holds what, and the merge), `counting` and `node` (what
-users and peers do with it). With a disk and locks: `journal` and `ledger`.
+`forgetting`, `knowledge` and `state` (the columns, what is left of dropped ones, who holds what,
+and the merge), `counting` and `node` (what users and peers do with it). With a disk and locks:
+`journal` and `ledger`.
 """
 
 from __future__ import annotations

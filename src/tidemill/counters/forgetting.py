@@ -85,6 +85,7 @@ class Forgotten:
             if drop.replica == OWN:
                 heard[number] = True
                 self.edition = max(self.edition, drop.edition)
+        heard[OWN] = False  # What is ours may be older, too.
         self.turns[~heard] = turn
         self.editions[~heard] = np.maximum(self.editions[~heard], self.edition)
 

@@ -149,7 +149,8 @@ class Node(Counting):
                 table.expiry_stamp[: table.counters] > (0 if is_full else since),
                 None if is_full else held,
             )
-        if not (parts.names or expiries.names or self._told.get(peer) != self._news):
+        # What is full says something also where it brings nothing.
+        if not (is_full or parts.names or expiries.names or self._told.get(peer) != self._news):
             return None
         self._told[peer] = self._news
         return self._message(
@@ -198,9 +199,10 @@ class Node(Counting):
         if message.parts.names:
             rows = state.merge_parts(message.parts, local)
         if message.is_full:
-            state.drop_absent(rows, message.expiries.names, message.versions, local)
+            state.drop_absent(rows, message, local)
         if state.knowledge.forgotten.hear(message.dropped, local) and message.is_full:
             state.knowledge.forgotten.inherit(state.turn, message.forgotten, local)
+            state.doubt_rest(rows, message)
             state.is_changed = True
         if message.expiries.names:
             state.merge_expiries(message.expiries, local)

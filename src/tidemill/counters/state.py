@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.counters.knowledge import Knowledge
-from tidemill.counters.message import NOBODY, OWN, Expiries, Flags, Ints, Parts
+from tidemill.counters.message import NOBODY, OWN, Expiries, Flags, Ints, Message, Parts
 from tidemill.counters.replica import Replica
 from tidemill.counters.table import NEVER, Table
 from tidemill.errors import TooLarge
@@ -128,7 +128,9 @@ class State:
         else:
             taken = self._is_newer(rows, parts, by)
         at = rows[taken]
+        begun = at
         if len(at):
+            begun = at[table.version[at] == 0]  # nobody counted in those, as far as was known here
             version = parts.version[taken]
             table.generation[at] = parts.generation[taken]
             table.version[at] = version
@@ -138,8 +140,8 @@ class State:
             table.stamp[at] = self.turn
             self.is_changed = True
             self.has_dead = self.has_dead or bool(np.count_nonzero(version == 0))
-        if new_count and not is_trusted:
-            self._doubt_parts(rows[new])
+        if len(begun) and not is_trusted:
+            self._doubt_parts(begun)
         if new_count < absent_count:
             self._forget_bare(counters[absent])
         return rows
@@ -173,20 +175,20 @@ class State:
         self._forget_bare(counters)
 
     def _doubt_parts(self, rows: Ints) -> None:
-        """Of new parts, delete those that may have been deleted, and forgotten, before.
+        """Delete those parts that may have been deleted, and forgotten, before.
 
         We cannot know; others may. To say it anew is to have all agree again.
         """
         knowledge, table = self.knowledge, self.table
         if self._is_reader or not knowledge.forgotten.turn:
             return
-        rows = rows[table.version[rows] > 0]
+        rows = rows[(table.version[rows] > 0) & (table.owner[rows] != OWN)]
         doubted = knowledge.forgotten.may_be_dead(table.owner[rows], table.generation[rows])
         if np.count_nonzero(doubted):
             self._empty_parts(rows[doubted])
 
     def _doubt_expiries(self, counters: Ints) -> None:
-        """Of new expiries, say those anew that may have been replaced, and forgotten, before."""
+        """Say those expiries anew that may have been replaced, and forgotten, before."""
         knowledge, table = self.knowledge, self.table
         if self._is_reader or not (len(counters) and knowledge.forgotten.edition):
             return
@@ -255,37 +257,55 @@ class State:
         self.has_dead = len(bare) > len(gone) or bool(np.count_nonzero(left))
         return len(rows)
 
-    def drop_absent(self, rows: Ints, names: list[str], versions: Ints, local: Ints) -> None:
+    def drop_absent(self, rows: Ints, message: Message, local: Ints) -> None:
         """Give up what the sender of everything it has does not have any more, and had.
 
-        `rows` are the parts that it has, `names` the counters of the expiries that it has. Whoever
-        counts says so, as others may have it from us; a reader just drops it.
+        `rows` are the parts that it has. Whoever counts says so, as others may have it from us; a
+        reader just drops it.
         """
         table = self.table
-        covered = np.zeros(len(self.knowledge.replicas), dtype=np.int64)
-        covered[local] = versions
-        used = slice(0, table.parts)
+        versions = np.zeros(len(self.knowledge.replicas), dtype=np.int64)
+        versions[local] = message.versions
+        parts, expiring = self._unmentioned(rows, message.expiries.names)
         who, turn = dots(
-            table.owner[used], table.version[used], table.by[used], table.by_version[used]
+            table.owner[parts], table.version[parts], table.by[parts], table.by_version[parts]
         )
-        gone = (table.counter[used] >= 0) & (table.stamp[used] > 0) & (covered[who] >= turn)
-        gone[rows[rows >= 0]] = False
-        dates = slice(0, table.counters)
-        expiring = (table.edition[dates] > 0) & (table.expiry_us[dates] != NEVER)
-        expiring &= covered[table.expiry_by[dates]] >= table.expiry_by_version[dates]
-        expiring[[table.index[name] for name in names if name in table.index]] = False
+        gone = parts[versions[who] >= turn]
+        expiring = expiring[table.expiry_us[expiring] != NEVER]
+        by, by_version = table.expiry_by[expiring], table.expiry_by_version[expiring]
+        expiring = expiring[versions[by] >= by_version]
         if self._is_reader:
-            for row in gone.nonzero()[0].tolist():
+            for row in gone.tolist():
                 table.drop_part(row)
-            table.expiry_us[dates][expiring] = NEVER
+            table.expiry_us[expiring] = NEVER
+            mentioned = set(message.expiries.names)
             for counter in table.bare().tolist():
-                table.drop_counter(counter)
+                if table.names[counter] not in mentioned:
+                    table.drop_counter(counter)
             return
-        gone &= table.version[used] > 0
-        if np.count_nonzero(gone):
-            self._empty_parts(gone.nonzero()[0])
-        if np.count_nonzero(expiring):
-            self.expire_at(expiring.nonzero()[0], NEVER)
+        gone = gone[table.version[gone] > 0]
+        if len(gone):
+            self._empty_parts(gone)
+        if len(expiring):
+            self.expire_at(expiring, NEVER)
+
+    def doubt_rest(self, rows: Ints, message: Message) -> None:
+        """Decide about what the sender of everything does not have, and may have dropped, now that
+        we have taken over what it forgot: nobody tells us of that again.
+        """
+        parts, expiring = self._unmentioned(rows, message.expiries.names)
+        self._doubt_parts(parts)
+        self._doubt_expiries(expiring)
+
+    def _unmentioned(self, rows: Ints, names: list[str]) -> tuple[Ints, Ints]:
+        """Parts that are not these, and counters with an expiry that are not named."""
+        table = self.table
+        used = slice(0, table.parts)
+        parts = (table.counter[used] >= 0) & (table.stamp[used] > 0)
+        parts[rows[rows >= 0]] = False
+        expiring = table.edition[: table.counters] > 0
+        expiring[[table.index[name] for name in names if name in table.index]] = False
+        return parts.nonzero()[0], expiring.nonzero()[0]
 
     def _forget_bare(self, counters: Ints) -> None:
         """Let go of counters that got a row for something that turned out to be old."""
