@@ -90,26 +90,6 @@ def test_a_counter_of_a_removed_node_that_nobody_deleted_comes_by_a_stranger() -
     assert values(a) == values(stranger) == {"x": 5, "y": 1}
 
 
-def test_a_ttl_of_a_stranger_that_may_be_old_holds_everywhere() -> None:
-    a, b, stranger = node("a"), node("b"), node("s")
-    stranger.upsert("x", 7)
-    stranger.update_ttl("x", 1_500 * 10**6)
-    a.upsert("x", 1)
-    meet(a, b)
-    a.update_ttl("x", 9_000 * 10**6)
-    a.update_ttl("x", None)
-    a.delete("x")
-    meet(a, b)
-    a.collect()  # b remembers
-    a.seal()
-    tell(stranger, a)
-    tell(a, stranger)
-    tell(stranger, a)
-    meet(a, b, stranger)
-    shown = {one.expiry_us("x") for one in (a, b, stranger)}
-    assert shown == {1_500 * 10**6}
-
-
 def test_a_ttl_without_a_counter_does_not_come_back_from_the_disk() -> None:
     clock = StandingClock(1_000)
     one = node("a", clock=clock)

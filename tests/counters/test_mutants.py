@@ -90,7 +90,7 @@ def _removed_part(path: Path) -> None:
 
 
 def _old_ttl(path: Path) -> None:
-    test_forgetting.test_a_ttl_of_a_stranger_that_may_be_old_holds_everywhere()
+    test_strangers.test_a_ttl_of_a_stranger_that_may_be_old_holds_everywhere()
 
 
 def _told_everything(path: Path) -> None:

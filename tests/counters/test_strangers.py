@@ -43,8 +43,9 @@ def test_what_is_full_tells_of_the_delete_that_it_does_not_bring() -> None:
     assert values(a) == values(b) == values(stranger) == {}
 
 
-def test_what_is_full_tells_of_the_ttl_that_it_does_not_bring() -> None:
-    a, b, stranger = (node(name) for name in "abs")
+def _with_ttls() -> tuple[Node, Node, Node]:
+    """(a, who took a TTL back and forgot that; b, who remembers; a stranger that had set one)."""
+    a, b, stranger = node("a"), node("b"), node("stranger")
     stranger.upsert("x", 7)
     stranger.update_ttl("x", 1_500 * 10**6)
     a.upsert("x", 1)
@@ -54,6 +55,20 @@ def test_what_is_full_tells_of_the_ttl_that_it_does_not_bring() -> None:
     a.delete("x")
     meet(a, b)
     a.collect()
+    a.seal()
+    return a, b, stranger
+
+
+def test_a_ttl_of_a_stranger_that_may_be_old_holds_everywhere() -> None:
+    a, b, stranger = _with_ttls()
+    for one, other in ((stranger, a), (a, stranger), (stranger, a)):
+        tell(one, other)
+    meet(a, b, stranger)
+    assert {one.expiry_us("x") for one in (a, b, stranger)} == {1_500 * 10**6}
+
+
+def test_what_is_full_tells_of_the_ttl_that_it_does_not_bring() -> None:
+    a, b, stranger = _with_ttls()
     a.receive(greeting(stranger))
     tell(a, stranger)
     for one, other in ((stranger, b), (b, stranger), (stranger, b), (b, a)):
