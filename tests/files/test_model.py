@@ -162,6 +162,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         how=st.sampled_from(["pop", "keep", "raise"]),
         back=st.lists(keys, max_size=5),
         meanwhile=st.lists(keys, max_size=30),
+        looks=st.lists(counts, max_size=2),
         key_max=st.one_of(st.none(), keys),
     )
     def read(
@@ -171,6 +172,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         how: str,
         back: list[int],
         meanwhile: list[int],
+        looks: list[int],
         key_max: int | None,
     ) -> None:
         assert self.queue is not None
@@ -185,6 +187,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
                 others = self._pairs(meanwhile, 500)
                 self.queue.push(others)
                 self._model_push(others)
+                for look in looks:
+                    found = _items(self.ends[name].peek(look))
+                    assert found == self._model_choice(name, look, None)
                 if how == "keep":
                     read.keep()
                 if how == "raise":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,56 @@ def test_an_exception_pops_nothing_and_pushes_nothing(tmp_path: Path) -> None:
         with queue.read(1):
             pass
         assert keys(queue) == list(range(1, 10))
+
+
+def test_what_is_peeked_at_during_a_read_is_not_popped_twice(tmp_path: Path) -> None:
+    """To look further, a peek merges what overlaps, also the items that the read will pop."""
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([(key, b"") for key in range(0, 20, 2)])
+        queue.push([(key, b"") for key in range(1, 20, 2)])
+        with queue.read(3) as read:
+            assert read.batch.keys.to_pylist() == [0, 1, 2]
+            queue.push([(key, b"") for key in range(5, 25)])
+            assert queue.peek(30).keys.to_pylist()[:6] == [0, 1, 2, 3, 4, 5]
+        assert len(queue) == 37
+        assert keys(queue)[:4] == [3, 4, 5, 5]
+        assert queue.pop(-1).keys.to_pylist() == sorted([*range(3, 20), *range(5, 25)])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_reads_peeks_and_pushes_in_any_order_pop_each_item_once(tmp_path: Path, seed: int) -> None:
+    """In one bucket, where all that is pushed overlaps."""
+    dice = random.Random(seed)
+    left: list[tuple[int, bytes]] = []
+    values = count()
+    with tm.PriorityQueue(tmp_path, sync="none") as queue:
+
+        def push() -> None:
+            rows = [(dice.randrange(60), b"%06d" % next(values)) for _ in range(dice.randint(1, 8))]
+            queue.push(rows)
+            left.extend(rows)
+            left.sort()
+
+        for _ in range(8):
+            push()
+        for _ in range(60):
+            wanted = dice.randint(1, 12)
+            match dice.choice(["push", "pop", "peek", "read", "read"]):
+                case "push":
+                    push()
+                case "pop":
+                    assert queue.pop(wanted).rows() == left[:wanted]
+                    del left[:wanted]
+                case "peek":
+                    assert queue.peek(wanted).rows() == left[:wanted]
+                case "read":
+                    with queue.read(wanted) as read:
+                        taken = left[:wanted]
+                        assert read.batch.rows() == taken
+                        for _ in range(dice.randint(0, 3)):
+                            push() if dice.random() < 0.5 else queue.peek(dice.randint(1, 25))
+                    left = [row for row in left if row not in taken]
+        assert queue.pop(-1).rows() == left
 
 
 def test_a_read_that_keeps_pops_nothing(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ class Selection(NamedTuple):
     arrived: int
     parts: list[tuple[int, Merge, Choice]]  # by bucket
     generation: int
+    number: int  # counted through all that the cursor has made
 
     @property
     def cut(self) -> Cut:
@@ -73,6 +74,7 @@ class Cursor:
         self._inbox: list[Entry] = []  # frames pushed since the last choice; guarded
         self._floor: int | None = None  # no bucket below has items; None: not known
         self._generation = 0
+        self._selections = 0
 
     def note_push(self, entry: Entry) -> None:
         """A frame was written. Called under the guard."""
@@ -98,6 +100,7 @@ class Cursor:
 
     def select(self, rows: int, key_max: int) -> Selection:
         """The next `rows` items up to `key_max`, or as many as there are."""
+        self._selections += 1
         with self._guard:
             arrived = self._state.next_seq - 1
             generation = self._generation
@@ -131,10 +134,15 @@ class Cursor:
             batch = Batch.concat([choice.batch for _, _, choice in parts])
         else:
             batch = Batch.empty(self._payload_schema())
-        return Selection(batch, arrived, parts, generation)
+        return Selection(batch, arrived, parts, generation, self._selections)
 
     def advance(self, selection: Selection) -> None:
         """The selection was consumed. Called under the guard."""
+        if selection.number != self._selections:
+            # A peek since may have merged its rows with others, so that the runs it names are no
+            # longer where they are taken from.
+            self.forget()
+            return
         for bucket, merge, choice in selection.parts:
             merge.advance(choice)
             if selection.generation != self._generation or self._merges.get(bucket) is not merge:
