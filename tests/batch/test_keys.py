@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.batch import keys as keys_module
 from tidemill.batch.keys import keys_from_array, keys_from_values, stable_order
 from tidemill.errors import InvalidKey
 from tidemill.limits import INT64_MAX, INT64_MIN
@@ -120,6 +121,36 @@ def test_an_instant_is_exact_or_refused(value: int, unit: tuple[str, int]) -> No
     else:
         with pytest.raises(InvalidKey, match="row 0"):
             keys_from_array(column)
+
+
+@pytest.mark.parametrize("digit_cost", [0.0, 1.0], ids=["digits", "packed"])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (INT64_MIN, INT64_MAX),
+        (INT64_MIN, INT64_MIN + 9),
+        (-(2**40), 2**40),
+        (2**62, 2**62 + 2**17),
+        (-5, 5),
+        (7, 7),
+    ],
+)
+def test_many_keys_are_sorted_alike_in_whichever_way_is_faster(
+    low: int, high: int, digit_cost: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_module, "_digit_cost", lambda: digit_cost)
+    dice = np.random.default_rng(1)
+    array = dice.integers(low, high, 3 * keys_module._MANY, endpoint=True)
+    array[::7] = array[0]
+    before = array.copy()
+    assert np.array_equal(stable_order(array), np.argsort(array, kind="stable"))
+    assert np.array_equal(array, before)
+
+
+def test_what_sorting_by_a_digit_takes_is_measured_once() -> None:
+    cost = keys_module._digit_cost()
+    assert cost > 0
+    assert keys_module._digit_cost() == cost
 
 
 @given(
