@@ -195,6 +195,9 @@ class FailingFile:
 
         self._owner.call("sync", self._path, self._inner.sync, partial)
 
+    def write_out(self, length: int, offset: int) -> None:
+        self._owner.call("write_out", self._path, lambda: self._inner.write_out(length, offset))
+
     def size(self) -> int:
         return self._owner.call("size", self._path, self._inner.size)
 

@@ -48,6 +48,10 @@ class _CountingFile:
     def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
         return self._inner.pread_buffer(length, offset)
 
+    def write_out(self, length: int, offset: int) -> None:
+        self._owner.calls["write out" + self._kind] += 1
+        self._inner.write_out(length, offset)
+
     def size(self) -> int:
         return self._inner.size()
 

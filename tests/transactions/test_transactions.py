@@ -156,6 +156,18 @@ def test_rows_are_gathered_into_frames_that_are_large(target: Target) -> None:
     assert sorted(target.rows()) == ["a", "b", large]
 
 
+def test_rows_that_come_at_once_are_staged_in_parts_and_keep_their_order(target: Target) -> None:
+    attempt = target.staging().attempt(0)
+    value = "x" * (STAGED_CHUNK_BYTES // 100)
+    rows = [f"{number:04}{value}" for number in range(310)]
+    attempt.write(target.batch(rows))
+    attempt.write(target.batch(["last"]))
+    part = attempt.finish()
+    assert (part.frames, part.rows) == (4, 311)
+    target.staging().commit(Transaction("load", 0), [part])
+    assert target.rows() == [*rows, "last"]
+
+
 def test_a_transaction_without_rows_is_remembered_as_well(target: Target) -> None:
     outcome = target.staging().commit(Transaction("load", 4), [target.stage(0, [])])
     assert outcome.rows == 0

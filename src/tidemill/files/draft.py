@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from tidemill.batch.frame import EncodedBody
 from tidemill.batch.header import HEADER_BYTES, pack_header
 from tidemill.files.filesystem import Buffer, File
@@ -31,7 +33,7 @@ class LateBody(Protocol):
 
     def __len__(self) -> int: ...
 
-    def load(self) -> bytes: ...
+    def load(self) -> pa.Buffer: ...
 
 
 class PreparedFrame(NamedTuple):
@@ -153,6 +155,7 @@ def write_late(file: File, draft: Draft, offset: int) -> None:
         size += len(data)  # type: ignore[arg-type]
         if size >= STAGED_PIECE_BYTES:
             file.pwrite(piece, offset)
+            file.write_out(size, offset)
             offset += size
             piece, size = [], 0
     if piece:

@@ -43,6 +43,11 @@ class File(Protocol):
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write all the parts, one behind the other, from `offset` on."""
 
+    def write_out(self, length: int, offset: int) -> None:
+        """Have the system begin to bring what was written there to the disk: a hint before a sync,
+        which then has less to wait for.
+        """
+
     def sync(self) -> None:
         """Make what was written last, with as much metadata as reading it back needs."""
 
@@ -164,6 +169,9 @@ class LocalFile:
 
     if sys.platform == "darwin":
 
+        def write_out(self, length: int, offset: int) -> None:
+            pass
+
         def sync(self) -> None:
             # fsync on macOS leaves data in the drive's cache.
             fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
@@ -173,6 +181,11 @@ class LocalFile:
                 os.ftruncate(self._fd, length)
 
     else:
+
+        def write_out(self, length: int, offset: int) -> None:
+            # Before Linux drops pages, which is what it is told to, it writes those that are dirty;
+            # it does not wait for that, and drops none of them.
+            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_DONTNEED)
 
         def sync(self) -> None:
             os.fdatasync(self._fd)

@@ -140,6 +140,10 @@ class PooledFile:
         handle = self.handle or self._pool.open(self)
         handle.file.pwrite(parts, offset)
 
+    def write_out(self, length: int, offset: int) -> None:
+        handle = self.handle or self._pool.open(self)
+        handle.file.write_out(length, offset)
+
     def sync(self) -> None:
         handle = self.handle or self._pool.open(self)
         handle.file.sync()

@@ -48,6 +48,9 @@ class ShadowFile:
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         pass  # What opening writes is what it read there.
 
+    def write_out(self, length: int, offset: int) -> None:
+        pass
+
     def sync(self) -> None:
         pass
 

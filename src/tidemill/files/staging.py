@@ -19,6 +19,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from xxhash import xxh3_64_intdigest, xxh3_128
 
 from tidemill.batch import HEADER_BYTES, EncodedBody, FrameHeader, pack_header, unpack_header
@@ -104,11 +105,11 @@ class StagingFolder:
             raise lost(part, str(self._folder), "are others than those reported")
         return found
 
-    def load(self, name: str, header: FrameHeader, at: int) -> bytes:
+    def load(self, name: str, header: FrameHeader, at: int) -> pa.Buffer:
         """The body of a frame, as long as its file is there."""
         path = self._folder / name
         with storage_errors("reading", path):
-            body = self._file(name).pread(header.body_bytes, at)
+            body = self._file(name).pread_buffer(header.body_bytes, at)
         if len(body) != header.body_bytes or xxh3_64_intdigest(body) != header.body_check:
             raise Corrupt("the checksum of a staged frame does not match", path=path, offset=at)
         return body
@@ -176,7 +177,7 @@ class StagedBody:
     def __len__(self) -> int:
         return self._header.body_bytes
 
-    def load(self) -> bytes:
+    def load(self) -> pa.Buffer:
         """The bytes, verified."""
         return self._folder.load(self._name, self._header, self._at)
 

@@ -85,10 +85,17 @@ class Attempt(ABC):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows behind those before."""
-        if not batch.num_rows:
-            return
+        rows, size = batch.num_rows, batch.nbytes
+        # What fits into a core's own memory is sorted, encoded and later copied far faster.
+        parts = max(min(size // STAGED_CHUNK_BYTES, rows), 1)
+        for part in range(parts):
+            start, stop = rows * part // parts, rows * (part + 1) // parts
+            if stop > start:
+                self._gather(batch.slice(start, stop - start), size // parts)
+
+    def _gather(self, batch: pa.RecordBatch, size: int) -> None:
         self._waiting.append(batch)
-        self._waiting_bytes += batch.nbytes
+        self._waiting_bytes += size
         if self._waiting_bytes >= STAGED_CHUNK_BYTES:
             self._flush()
 
@@ -110,7 +117,7 @@ class Attempt(ABC):
     def _flush(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
         if waiting:
-            # Frames as large as memory allows: many small ones would stay small for ever.
+            # Many small frames would stay small for ever.
             self._stage(waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting))
 
 
