@@ -11,10 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 import tidemill as tm
-from tidemill.files import maintenance
+from tidemill.files import maintenance, survivors
 from tidemill.files.carry import carry
+from tidemill.files.frame_table import Entry
 from tidemill.files.maintenance import SegmentFacts, choose_rewrites
 from tidemill.files.operation import Retire
+from tidemill.files.run import Run
 
 SEGMENT = 32 * 1024
 
@@ -278,6 +280,65 @@ def test_pushes_wait_a_moment_for_upkeep_that_falls_behind(
         assert len(queue) == pushed + 1
         go_on.set()
         assert keeps_up.wait(60)
+
+
+def test_pushes_also_wait_for_a_round_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upkeep chose when there was one segment of tiny frames, and then many were sealed."""
+    is_under_way, go_on = threading.Event(), threading.Event()
+
+    def held_up(*args: Any, **options: Any) -> None:
+        is_under_way.set()
+        assert go_on.wait(60)
+        carry(*args, **options)
+
+    monkeypatch.setattr("tidemill.files.maintenance.carry", held_up)
+    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 20)
+    monkeypatch.setattr("tidemill.files.maintenance.TINY_FRAMES_MIN", 8)
+    with queue_at(tmp_path, maintain_in_background=True) as queue:
+        keeps_up = queue._core.maintenance._keeps_up
+        journal = queue._core.folder.journal
+
+        def push_until_sealed() -> None:
+            before = journal.active.number
+            while journal.active.number == before:
+                queue.push([(1, b"")])
+
+        push_until_sealed()
+        assert is_under_way.wait(60)
+        for _ in range(4):
+            push_until_sealed()
+            assert keeps_up.is_set()
+        push_until_sealed()
+        assert not keeps_up.is_set()
+        go_on.set()
+        assert keeps_up.wait(60)
+        assert len(queue.pop(-1)) > 90
+
+
+def test_tiny_frames_are_rewritten_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes some KB in memory, and there may be a hundred thousand."""
+    read_at_once: list[int] = []
+    load = survivors.Survivors._load
+
+    def counted(self: survivors.Survivors, entries: list[Entry]) -> list[Run]:
+        read_at_once.append(len(entries))
+        return load(self, entries)
+
+    monkeypatch.setattr(survivors.Survivors, "_load", counted)
+    monkeypatch.setattr(survivors, "_FRAMES_AT_ONCE", 30)
+    with queue_at(tmp_path, segment_bytes=2**20) as queue:
+        order = [key * 37 % 100 for key in range(100)]
+        for key in order:
+            queue.push([(key, b"%d" % key)])
+        folder = queue._core.folder
+        folder.journal.roll()
+        carry(folder, 1)
+        assert read_at_once == [30, 30, 30, 10]
+        assert queue.pop(-1).rows() == [(key, b"%d" % key) for key in range(100)]
 
 
 def test_a_segment_begun_while_another_is_retired_does_not_ask_for_it(tmp_path: Path) -> None:

@@ -133,11 +133,13 @@ class Maintenance:
         self._stuck: set[int] = set()  # segments with damage: left as they are
         self._keeps_up = threading.Event()  # unset: more tiny frames come than are merged
         self._keeps_up.set()
+        self._tiny_since_choice = 0  # segments of tiny frames, sealed since upkeep last chose
         self._is_stopped = False
 
     def after_push(self) -> None:
         """Called after every push; a round is due when a segment was sealed."""
         if self._folder.journal.active.number != self._seen_active:
+            self._watch_pace(self._seen_active)
             self._due()
         if not self._keeps_up.is_set():
             # Upkeep lets everyone else in first. Were it never to catch up, a pop would have to
@@ -232,6 +234,19 @@ class Maintenance:
         with self._round_lock:
             pass
 
+    def _watch_pace(self, sealed: int) -> None:
+        """Have pushes wait if many segments of tiny frames were sealed while upkeep was at others:
+        letting everyone in first may take it long, and what waits for it takes memory.
+        """
+        segment = self._folder.journal.segments.get(sealed)
+        if segment is None or segment.directory is None:
+            return
+        frames, buckets = len(segment.entries), len(segment.directory)
+        if SegmentFacts(sealed, segment.end, frames, buckets, items=0, alive=0).is_tiny:
+            self._tiny_since_choice += 1
+            if self._tiny_since_choice > _BEHIND_MAX:
+                self._keeps_up.clear()
+
     def _due(self) -> None:
         if not self._in_background:
             self._try_round()
@@ -310,6 +325,7 @@ class Maintenance:
     def _choose(self, facts: list[SegmentFacts], *, cuts_matter: bool = True) -> list[Rewrite]:
         folder = self._folder
         facts = [one for one in facts if one.number not in self._stuck]
+        self._tiny_since_choice = 0
         if sum(one.is_tiny for one in facts) > _BEHIND_MAX:
             self._keeps_up.clear()
         else:

@@ -41,11 +41,12 @@ from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
 _NEAR_RUNS_MAX = 16  # frames that every pop looks at one by one
 _REFINED_ROWS = 32_768  # of a window that late rows were merged into
-_ROWS_PER_RUN = 256  # that a window takes from each run, or touching the runs costs too much
-_SMALL_ROWS = 1024  # fewer than this are not worth a run of their own
+_ROWS_PER_RUN = 128  # that a window takes from each run, or touching the runs costs too much
+_SMALL_ROWS = 256  # fewer than this are not worth a run of their own
 _SMALL_BYTES = 256 * 1024
 _SMALL_RUNS_MAX = 32
 _AHEAD_FRAMES = 8  # read before anyone asked for more than one
+_MORE_FRAMES = 64  # read at once at most, where frames overlap: more may not be needed yet
 _AHEAD_BYTES = 1024 * 1024
 _AHEAD_ROWS = 2048  # made ready at first where frames overlap; twice as many each time
 _head = itemgetter(0)
@@ -299,7 +300,7 @@ class Merge:
                     return False
             self._loaded += self._load_pending(chunk)
             self._join_small_runs()
-            chunk = min(2 * chunk, CHUNK_FRAMES)
+            chunk = min(2 * chunk, _MORE_FRAMES)
         return True
 
     def _rows_ready(self) -> tuple[int, int]:
@@ -366,7 +367,8 @@ class Merge:
         Every run gives one row in `stride` as a sample, so that long runs and short ones count
         alike.
         """
-        stride = max(rows // len(self._loaded), 16)
+        # What a run has beyond its last sample is not counted, so that samples lie close.
+        stride = max(rows // len(self._loaded) // 4, 16)
         samples = [run.sample(stride) for run, _ in self._loaded if len(run) >= stride]
         limit = bound[0], bound[1] - 1
         rank = max(rows // stride, 1) - 1

@@ -22,7 +22,7 @@ from tidemill.files.frame_table import Entry
 from tidemill.files.merge import Merge
 from tidemill.files.operation import Consume
 from tidemill.files.run import Run
-from tidemill.limits import CARRY_ROWS_MAX, INT64_MIN, TINY_FRAME_BYTES
+from tidemill.limits import INT64_MIN, SHOVEL_ROWS_MAX, TINY_FRAME_BYTES
 
 
 class Chunk(NamedTuple):
@@ -119,7 +119,7 @@ class Remainder:
             if len(frames):
                 row_bytes = float((frames.rows["length"] / frames.rows["rows"]).max())
                 rows_max = int(self._chunk_bytes / row_bytes)
-                self._rows_max = max(min(rows_max, CARRY_ROWS_MAX), 1)
+                self._rows_max = max(min(rows_max, SHOVEL_ROWS_MAX), 1)
                 self._merge = Merge(frames, self._load)
                 return self._merge
             self._floor += 1
@@ -145,7 +145,7 @@ def _joined(pieces: list[pa.RecordBatch], sizes: list[int]) -> list[pa.RecordBat
     tiny: list[pa.RecordBatch] = []
     tiny_rows = 0
     for piece, size in zip(pieces, sizes, strict=True):
-        if size < TINY_FRAME_BYTES and tiny_rows < CARRY_ROWS_MAX:
+        if size < TINY_FRAME_BYTES and tiny_rows < SHOVEL_ROWS_MAX:
             tiny.append(piece)
             tiny_rows += piece.num_rows
             continue

@@ -38,6 +38,8 @@ Consumed: TypeAlias = tuple[tuple[Cut, ...] | None, ...]
 Mask: TypeAlias = NDArray[np.bool_]
 
 _FRAMES_PER_TURN = 16
+_FRAMES_AT_ONCE = 2048  # tiny ones
+_FRAMES_PER_PIECE = 4  # whose rows are sorted and encoded in one go
 
 
 class Survivors:
@@ -116,7 +118,7 @@ class Survivors:
         for piece in self._sorted(frames):
             for audience, rows in self._by_audience(piece, consumed):
                 waiting = gathered.setdefault(audience, [])
-                if sum(one.num_rows for one in waiting) + rows.num_rows > CARRY_ROWS_MAX:
+                if sum(one.num_rows for one in waiting) + rows.num_rows > _piece_rows():
                     prepared += self._encode(bucket, audience, waiting)
                     waiting.clear()
                 waiting.append(rows)
@@ -129,16 +131,24 @@ class Survivors:
         total_bytes = int(frames.rows["length"].sum())
         if total_bytes <= min(CARRY_MERGE_BYTES_MAX, len(frames) * TINY_FRAME_BYTES):
             # Tiny ones are sorted all at once: to look at each as a merge does would cost more.
-            runs = self._load(list(frames))
-            whole = merged([(run, 0, run.rows) for run in runs])[0]
-            del runs
-            for start in range(0, whole.rows, CARRY_ROWS_MAX):
-                yield whole.batch(start, min(start + CARRY_ROWS_MAX, whole.rows))
+            whole = self._joined(frames)
+            for start in range(0, whole.rows, _piece_rows()):
+                yield whole.batch(start, min(start + _piece_rows(), whole.rows))
             return
         merge = Merge(frames, self._load, bytes_max=CARRY_MERGE_BYTES_MAX)
-        while (choice := merge.choose_piece(CARRY_ROWS_MAX)) is not None:
+        while (choice := merge.choose_piece(_piece_rows())) is not None:
             merge.advance(choice)
             yield choice.batch
+
+    def _joined(self, frames: FrameList) -> Run:
+        """All rows of tiny frames as one run. A frame of its own takes some KB in memory, whatever
+        it holds, so that only so many are at a time.
+        """
+        joined: list[Run] = []
+        for start in range(0, len(frames), _FRAMES_AT_ONCE):
+            runs = self._load(list(frames.part(start, start + _FRAMES_AT_ONCE)))
+            joined.append(_one(runs))
+        return _one(joined)
 
     def _load(self, entries: list[Entry]) -> list[Run]:
         runs = []
@@ -208,6 +218,14 @@ class Survivors:
                 )
             )
         return prepared
+
+
+def _piece_rows() -> int:
+    return _FRAMES_PER_PIECE * CARRY_ROWS_MAX
+
+
+def _one(runs: list[Run]) -> Run:
+    return merged([(run, 0, run.rows) for run in runs])[0] if len(runs) > 1 else runs[0]
 
 
 def _live(keys: Numbers, seqs: Numbers, consumed: Consumed) -> list[Mask]:
