@@ -148,7 +148,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def _pop(self, name: str, count: int, key_max: int | None) -> None:
         expected = self._model_choice(name, count, key_max)
         assert _items(self.ends[name].pop(count, key_max=key_max)) == expected
-        self.model[name] = [item for item in self.model[name] if item not in set(expected)]
+        self._drop(name, expected)
+
+    def _drop(self, name: str, popped: list[Item]) -> None:
+        gone = set(popped)
+        self.model[name] = [item for item in self.model[name] if item not in gone]
 
     @rule(number=st.integers(0, 9), count=counts, key_max=st.one_of(st.none(), keys))
     def peek(self, number: int, count: int, key_max: int | None) -> None:
@@ -197,10 +201,24 @@ class QueueAgainstModel(RuleBasedStateMachine):
         except GaveUp:
             return
         if how == "pop":
-            gone = set(expected)
-            self.model[name] = [item for item in self.model[name] if item not in gone]
+            self._drop(name, expected)
         if pushed_back:
             self._model_push(pushed_back)
+
+    @rule(number=st.integers(0, 9), first=st.integers(-9, 30), times=st.integers(2, 9), look=counts)
+    def push_and_read_in_turn(self, number: int, first: int, times: int, look: int) -> None:
+        """With a look beyond what the read will pop."""
+        assert self.queue is not None
+        name = self._end(number)
+        for key in range(first, first - times, -1):
+            pairs = self._pairs([key, key + 3, key + 9], 20)
+            self.queue.push(pairs)
+            self._model_push(pairs)
+            expected = self._model_choice(name, 2, None)
+            with self.ends[name].read(2) as read:
+                assert _items(read.batch) == expected
+                assert _items(self.ends[name].peek(look)) == self._model_choice(name, look, None)
+            self._drop(name, expected)
 
     @rule(number=st.integers(0, 9), one=keys, other=keys)
     def delete(self, number: int, one: int, other: int) -> None:
