@@ -100,6 +100,16 @@ class Cursor:
 
     def select(self, rows: int, key_max: int) -> Selection:
         """The next `rows` items up to `key_max`, or as many as there are."""
+        try:
+            return self._select(rows, key_max)
+        except BaseException:
+            # Rows that a merge was moving when a frame could not be read, or somebody interrupted,
+            # are nowhere in it now. Without them it would go on behind them.
+            with self._guard:
+                self.forget()
+            raise
+
+    def _select(self, rows: int, key_max: int) -> Selection:
         self._selections += 1
         with self._guard:
             arrived = self._state.next_seq - 1

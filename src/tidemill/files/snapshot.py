@@ -96,6 +96,7 @@ class Scan:
         self._buckets = iter(snapshot.buckets)
         self._merge: Merge | None = None
         self._rows = 0
+        self._failure: BaseException | None = None
 
     def reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.schema, self)
@@ -104,6 +105,19 @@ class Scan:
         return self
 
     def __next__(self) -> pa.RecordBatch:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._next_batch()
+        except StopIteration:
+            raise
+        except BaseException as failure:
+            # The merge may have lost rows on the way, and must not go on behind them.
+            self._failure = failure
+            self._snapshot.release()
+            raise
+
+    def _next_batch(self) -> pa.RecordBatch:
         while True:
             self._snapshot.view.check_alive()
             if self._merge is None and not self._next_bucket():
