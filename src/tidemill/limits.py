@@ -33,6 +33,7 @@ FORKS_MAX = 10_000
 SHARED_FRAME_ITEM_BYTES_MAX = 64 * KIB  # a larger single item gets a frame of its own
 COMMIT_BYTES_MAX = 256 * MIB  # of operations that share a write, unless one alone is larger
 SEGMENT_BYTES = 64 * MIB  # what a segment is preallocated to and rolled at
+ZEROES_BYTES_MAX = MIB  # written ahead of small operations that are synced
 RECORDS_PER_SEGMENT_MAX = 16 * KIB  # ... or at so many records, which opening reads one by one
 SEGMENT_BYTES_MIN = 16 * KIB
 STATE_BYTES_MAX = 64 * MIB  # the state a segment starts with

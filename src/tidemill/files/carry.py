@@ -26,6 +26,7 @@ _SHARE = 16  # the part of a segment that is worth one of its own
 
 def retire_dead(folder: Folder, numbers: list[int]) -> None:
     """Remove segments that no fork needs."""
+    folder.journal.sync_ahead()
     folder.commit(Retire(numbers))
     _remove(folder, numbers)
 
@@ -45,6 +46,7 @@ def _try_carry(folder: Folder, segments: list[int], *, apart: bool) -> bool:
     acked = _acked(folder)
     survivors = Survivors(folder, cursors, cuts, acked)
     frames = survivors.of(segments)
+    folder.journal.sync_ahead()
     with folder.all_cursors() as present:
         # Looked at again, for a consumer that began meanwhile: see `pointers`.
         if present != cursors or _acked(folder) < acked:

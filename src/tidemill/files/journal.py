@@ -23,23 +23,24 @@ from typing import TypeAlias
 
 from tidemill.errors import Corrupt, DiskFull, StorageFailed, TidemillError, TooLarge
 from tidemill.files.draft import Draft, write_late
-from tidemill.files.filesystem import Buffer, File, FileSystem
+from tidemill.files.filesystem import Buffer, FileSystem
 from tidemill.files.head import HeadFile
 from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.origin import Origin
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
 from tidemill.files.segment import Segment, segment_path
-from tidemill.files.spine import ENTRY_BYTES, SpineEntry, pack_entries
-from tidemill.files.storage import storage_errors, typed
-from tidemill.limits import RECORDS_PER_SEGMENT_MAX
+from tidemill.files.spine import SpineEntry, SpineFile
+from tidemill.files.storage import drop_file, storage_errors, typed
+from tidemill.limits import RECORDS_PER_SEGMENT_MAX, ZEROES_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
 StateBytes: TypeAlias = bytes  # a state as it opens a segment
 
 _OFFSET_MAX = 2**32 - 1
-_UNNOTED_MAX = 1024
+_PAGE_BYTES = 4096
+_ZEROES = memoryview(bytes(ZEROES_BYTES_MAX + _PAGE_BYTES))
 
 
 class Journal:
@@ -71,10 +72,10 @@ class Journal:
         self._describe_state = describe_state
         self._allocated = 0  # bytes of the active segment that are really there
         self._room = 0  # up to where it can be appended to without further ado
+        self._began = 0  # where the first append was written
+        self._zeroed = 0  # up to where something was written, if only zeroes
         self._records = 0  # in the active segment
-        self._spine: File | None = None
-        self._spine_end = 0
-        self._unnoted: list[tuple[int, int, int]] = []  # (place, bytes, rows) not yet in the spine
+        self._spine = SpineFile(fs)
         self._unsynced: list[Segment] = []  # sealed, but not yet known to be on disk
         self._sync_lock = threading.Lock()
 
@@ -114,6 +115,8 @@ class Journal:
         try:
             if draft.has_late_bodies:
                 write_late(active.file, draft, active.end)
+            elif sync and (draft.place & 0xFFFFFFFF) > self._zeroed:
+                active.file.pwrite([*draft.parts, self._zeroes_behind(draft)], active.end)
             else:
                 active.file.pwrite(draft.parts, active.end)
         except OSError as error:
@@ -126,28 +129,42 @@ class Journal:
         active.end = draft.place & 0xFFFFFFFF
         self._records += len(draft.records)
         # The spine is written when the records are synced, for it vouches for no others.
-        self._unnoted += draft.records
+        self._spine.note(draft.records)
         if sync:
             self.sync()
-            self._write_spine()
-        elif len(self._unnoted) >= _UNNOTED_MAX:
-            self._write_spine()
+            self._spine.write(self.synced)
+        elif self._spine.is_due:
+            self._spine.write(self.synced)
 
     def sync(self) -> None:
         """Make everything appended so far last."""
-        self.check()
         with self._sync_lock:
-            for segment in self._unsynced:
-                self._sync_file(segment)
-            self._unsynced.clear()
-            self._sync_file(self.active)
-            self.synced = self.end
+            self._sync_all()
         self._head.publish(self.synced)
+
+    def sync_ahead(self) -> None:
+        """Bring to the disk what was appended so far, while others go on appending: the sync of an
+        operation that everybody waits for has less to do then.
+        """
+        with self._sync_lock:
+            if self.synced < self.end:
+                self._sync_all()
+
+    def _sync_all(self) -> None:
+        """Called under the sync lock."""
+        # Not before it is held: of two syncs that run into one failure, the system tells one.
+        self.check()
+        end = self.end
+        for segment in self._unsynced:
+            self._sync_file(segment)
+        self._unsynced.clear()
+        self._sync_file(self.active)
+        self.synced = end
 
     def note_sync(self) -> None:
         """Let the spine know how far the disk is safe, when no record will say so."""
-        self._unnoted.append((self.end, 0, 0))
-        self._write_spine()
+        self._spine.note([(self.end, 0, 0)])
+        self._spine.write(self.synced)
 
     def finish_seals(self) -> None:
         """Sync the sealed segments that are not, give each its summary, give back what was
@@ -156,8 +173,8 @@ class Journal:
         for segment in list(self.segments.values())[:-1]:
             if segment.summary is not None:
                 continue
-            self.check()
             with self._sync_lock:
+                self.check()
                 if segment in self._unsynced:
                     self._sync_file(segment)
                     self._unsynced.remove(segment)
@@ -170,7 +187,7 @@ class Journal:
                 # Past damage one of the two is needed, so that the spine goes when the name of the
                 # summary is sure to last. Whether the spine itself is gone does not matter.
                 self.fs.sync_folder(self.folder)
-                self._drop(segment.spine_path)
+                drop_file(self.fs, segment.spine_path)
 
     def doubt(self, cause: BaseException) -> None:
         """Write nothing more: an interrupt left it open what is on disk."""
@@ -202,9 +219,9 @@ class Journal:
         self._set_allocated(active, active.file.size())
         self.synced = self.end
         if not keeps_spine:
-            self._open_spine(active)
-            self._unnoted += [entry[:3] for entry in spine]
-            self._write_spine()
+            self._spine.begin(active.spine_path)
+            self._spine.note([entry[:3] for entry in spine])
+            self._spine.write(self.synced)
         self._records = len(spine)
         self._head.publish(self.synced)
 
@@ -224,8 +241,8 @@ class Journal:
             with storage_errors("removing", segment.path):
                 segment.file.close()
                 self.fs.unlink(segment.path)
-                self._drop(segment.summary_path)
-                self._drop(segment.spine_path)
+                drop_file(self.fs, segment.summary_path)
+                drop_file(self.fs, segment.spine_path)
         if segments:
             with storage_errors("syncing", self.folder):
                 self.fs.sync_folder(self.folder)
@@ -241,14 +258,13 @@ class Journal:
                     if self._allocated > active.end:
                         active.file.truncate(active.end)
                         active.file.sync()
-                    if self._spine is not None:
-                        # Nothing more will be written that could vouch for the last records.
-                        self._spine.sync()
+                    # Nothing more will be written that could vouch for the last records.
+                    self._spine.sync()
                 self.holds.close()
         finally:
             for segment in self.segments.values():
                 segment.file.close()
-            self._close_spine()
+            self._spine.close()
             self._head.close()
 
     def roll(self, needed: int = 0) -> Segment:
@@ -309,8 +325,8 @@ class Journal:
         self.active = segment
         self._records = len(draft.records)
         self._set_allocated(segment, allocated)
-        self._open_spine(segment)
-        self._unnoted += draft.records
+        self._spine.begin(segment.spine_path)
+        self._spine.note(draft.records)
         # Of what came before, all that has to be synced has been.
         self._head.publish(make_place(number, size))
         return segment
@@ -319,7 +335,7 @@ class Journal:
         """Make the file of a segment, with its first bytes, so that it lasts."""
         file: PooledFile | None = None
         try:
-            self._drop(path)
+            drop_file(self.fs, path)
             file = self._files.create(path)
             file.allocate(length)
             file.pwrite(parts, 0)
@@ -330,7 +346,7 @@ class Journal:
             try:
                 if file is not None:
                     file.close()
-                self._drop(path)
+                drop_file(self.fs, path)
                 self.fs.sync_folder(self.folder)
             except OSError:
                 self.failure = failure
@@ -369,7 +385,23 @@ class Journal:
 
     def _set_allocated(self, segment: Segment, allocated: int) -> None:
         self._allocated = allocated
+        self._began = self._zeroed = segment.end
         self._room = min(allocated, self.capacity(segment.start))
+
+    def _zeroes_behind(self, draft: Draft) -> Buffer:
+        """What to write behind a draft, so that the next ones fall on blocks that were written
+        before: their sync then waits for no change of the file's metadata.
+
+        There are no more zeroes than bytes written since the first append, so that what is pushed
+        rarely is not written twice, and none behind what is large, where syncing takes longer for
+        the bytes than for the metadata.
+        """
+        end = draft.place & 0xFFFFFFFF
+        ahead = min(end - self._began, ZEROES_BYTES_MAX)
+        if end - self.active.end > ahead // 2:
+            ahead = 0
+        self._zeroed = min((end + ahead + _PAGE_BYTES - 1) & -_PAGE_BYTES, self._allocated)
+        return _ZEROES[: max(self._zeroed - end, 0)]
 
     def _undo(self, segment: Segment, failure: TidemillError) -> None:
         """Take back what a failed write may have left."""
@@ -394,41 +426,6 @@ class Journal:
             # count as clean.
             self.failure = typed(error, "syncing", segment.path)
             raise self.failure from error
-
-    def _open_spine(self, segment: Segment) -> None:
-        self._close_spine()
-        self._spine_end = 0
-        self._unnoted.clear()
-        try:
-            self._drop(segment.spine_path)
-            self._spine = self.fs.open(segment.spine_path, create=True)
-        except OSError as error:
-            logger.warning("going on without the spine %s: %s", segment.spine_path, error)
-
-    def _close_spine(self) -> None:
-        spine, self._spine = self._spine, None
-        try:
-            if spine is not None:
-                spine.close()
-        except OSError as error:
-            logger.warning("a spine in %s was not closed well: %s", self.folder, error)
-
-    def _write_spine(self) -> None:
-        if self._spine is None:
-            return
-        entries = [(*record, self.synced) for record in self._unnoted]
-        self._unnoted.clear()
-        try:
-            self._spine.pwrite([pack_entries(entries)], self._spine_end)
-        except OSError as error:
-            # The operation itself is written; only the help in finding damage ends here.
-            logger.warning("the spine %s ends early: %s", self.active.spine_path, error)
-            self._close_spine()
-        self._spine_end += ENTRY_BYTES * len(entries)
-
-    def _drop(self, path: Path) -> None:
-        if path.name in self.fs.list_folder(path.parent):
-            self.fs.unlink(path)
 
 
 def _check_offset(size: int) -> None:

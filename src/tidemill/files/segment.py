@@ -15,7 +15,7 @@ from tidemill.files.open_files import PooledFile
 from tidemill.files.origin import Origin
 from tidemill.files.record import split_place
 from tidemill.files.scan import Damage, entry_of, scan
-from tidemill.files.storage import storage_errors
+from tidemill.files.storage import drop_file, storage_errors
 from tidemill.files.summary import Summary
 
 logger = logging.getLogger(__name__)
@@ -84,8 +84,7 @@ class Segment:
         if self.directory is None or self._entries is None:
             raise Corrupt("only a sealed segment has a summary", path=self.path, offset=0)
         data = summaries.pack_summary(self.number, self.end, epoch, self.directory, self._entries)
-        if self.summary_path.name in self.fs.list_folder(self.path.parent):
-            self.fs.unlink(self.summary_path)
+        drop_file(self.fs, self.summary_path)
         file = self.fs.open(self.summary_path, create=True)
         try:
             file.pwrite([data], 0)

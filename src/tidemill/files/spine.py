@@ -9,6 +9,7 @@ One entry is 32 bytes: place, length, rows, synced, check. An entry of length 0 
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,13 +17,16 @@ from typing import NamedTuple
 
 import xxhash
 
-from tidemill.files.filesystem import FileSystem
+from tidemill.files.filesystem import File, FileSystem
 from tidemill.files.record import split_place
-from tidemill.files.storage import storage_errors
+from tidemill.files.storage import drop_file, storage_errors
+
+logger = logging.getLogger(__name__)
 
 _FIELDS = struct.Struct("<QIIQ")
 _CHECK = struct.Struct("<Q")
 ENTRY_BYTES = 32
+_WAITING_MAX = 1024
 _digest = xxhash.xxh3_64_intdigest
 
 
@@ -31,6 +35,64 @@ class SpineEntry(NamedTuple):
     length: int  # of the whole record, padding included
     rows: int
     synced: int
+
+
+class SpineFile:
+    """The spine as its owner writes it. Where it cannot be written, it ends early: the records
+    themselves are written, and only the help in finding damage is less.
+    """
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._path = Path()
+        self._file: File | None = None
+        self._end = 0
+        self._waiting: list[tuple[int, int, int]] = []  # (place, bytes, rows) not yet written
+
+    def begin(self, path: Path) -> None:
+        """Start the spine of a segment; the one before ends."""
+        self.close()
+        self._path, self._end = path, 0
+        self._waiting.clear()
+        try:
+            drop_file(self._fs, path)
+            self._file = self._fs.open(path, create=True)
+        except OSError as error:
+            logger.warning("going on without the spine %s: %s", path, error)
+
+    def note(self, records: Iterable[tuple[int, int, int]]) -> None:
+        """Take down records that were written, to be vouched for once they are synced."""
+        self._waiting += records
+
+    @property
+    def is_due(self) -> bool:
+        """Whether so much waits that it should be written, synced or not."""
+        return len(self._waiting) >= _WAITING_MAX
+
+    def write(self, synced: int) -> None:
+        """Write what was noted; the disk is safe up to `synced`."""
+        entries = [(*record, synced) for record in self._waiting]
+        self._waiting.clear()
+        if self._file is None:
+            return
+        try:
+            self._file.pwrite([pack_entries(entries)], self._end)
+        except OSError as error:
+            logger.warning("the spine %s ends early: %s", self._path, error)
+            self.close()
+        self._end += ENTRY_BYTES * len(entries)
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        try:
+            if file is not None:
+                file.close()
+        except OSError as error:
+            logger.warning("the spine %s was not closed well: %s", self._path, error)
 
 
 def pack_entries(entries: Iterable[tuple[int, int, int, int]]) -> bytes:

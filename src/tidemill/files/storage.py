@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidemill.errors import DiskFull, InvalidName, NoAccess, StorageFailed, TidemillError
+from tidemill.files.filesystem import FileSystem
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP}
@@ -38,3 +39,9 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise typed(error, doing, path) from error
+
+
+def drop_file(fs: FileSystem, path: Path) -> None:
+    """Unlink a file if it is there."""
+    if path.name in fs.list_folder(path.parent):
+        fs.unlink(path)
