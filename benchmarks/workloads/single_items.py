@@ -108,7 +108,7 @@ def _one_thread(folder: Path, settings: Settings) -> list[Result]:
 
 
 def _many_threads(folder: Path, settings: Settings) -> list[Result]:
-    ours_items, peer_items = (5, 2) if settings.quick else (50, 10)
+    ours_items, peer_items = (5, 2) if settings.quick else (200, 40)
     contestants: list[Contestant] = [
         _Turns(_Ours(folder / "ours"), threads=_THREADS, items=ours_items),
         *(
