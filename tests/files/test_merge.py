@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ import tidemill as tm
 from tests.files.stored_frames import StoredFrames
 from tidemill.files.choice import Choice
 from tidemill.files.frame_table import Entry
+from tidemill.files.layers import Layers
 from tidemill.files.merge import Merge
 from tidemill.files.run import Run
 from tidemill.limits import INT64_MAX, INT64_MIN
@@ -25,7 +28,7 @@ from tidemill.limits import INT64_MAX, INT64_MIN
 near = st.integers(-20, 20)
 keys = st.one_of(near, near, st.sampled_from([INT64_MIN, INT64_MAX]))
 batches = st.lists(keys, min_size=1, max_size=12)
-memory = st.sampled_from([0, 1, 200, 1_000, 128 * 1024 * 1024])
+memory = st.sampled_from([0, 1, 200, 1_000, 4_000, 128 * 1024 * 1024])
 
 
 def rows_of(batch: tm.Batch) -> list[tuple[int, int, bytes]]:
@@ -145,6 +148,63 @@ class MergeAgainstSorted(RuleBasedStateMachine):
 @pytest.mark.slow
 def test_pushes_choices_and_takes_in_any_order_agree_with_sorted() -> None:
     run_state_machine_as_test(MergeAgainstSorted)
+
+
+@pytest.mark.slow
+def test_they_do_so_too_with_several_layers_and_many_late_frames(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "WINDOW_ROWS": 5,
+        "_STRIDE_MIN": 1,
+        "_NEAR_RUNS_MAX": 2,
+        "_REFINED_ROWS": 4,
+    }.items():
+        monkeypatch.setattr(f"tidemill.files.merge.{name}", value)
+    layers: list[int] = []
+    begin = Layers.begin
+
+    def counted(self: Layers, limits: Sequence[tuple[int, int]]) -> None:
+        layers.append(len(limits))
+        begin(self, limits)
+
+    monkeypatch.setattr(Layers, "begin", counted)
+    run_state_machine_as_test(MergeAgainstSorted)
+    assert max(layers) > 2
+
+
+def test_a_pass_reads_each_frame_once_for_many_windows() -> None:
+    frames = StoredFrames()
+    for number in range(40):
+        frames.push(list(range(number, 4_000, 40)))
+    # Memory for half of the rows, as layers keep them.
+    merge = Merge(frames.all(), frames.load, bytes_max=40 * frames.entries[0].length)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
+        found: list[tuple[int, int, bytes]] = []
+        while len(found) < 1_000 and (rows := take(merge, 50)):
+            found += rows
+        assert found == sorted(frames.rows)[:1_000]
+        assert frames.loads <= 50
+        while rows := take(merge, 50):
+            found += rows
+    assert found == sorted(frames.rows)
+    assert frames.loads <= 200
+
+
+def test_frames_that_begin_further_on_do_not_make_layers_smaller() -> None:
+    """Only what overlaps counts, however many frames are in the bucket."""
+    frames = StoredFrames()
+    for number in range(100):
+        frames.push(list(range(number, 10_000, 100)))
+    for number in range(2_000):
+        frames.push([20_000 + number])
+    merge = Merge(frames.all(), frames.load, bytes_max=60 * frames.entries[0].length)
+    found: list[tuple[int, int, bytes]] = []
+    while len(found) < 8_000 and (rows := take(merge, 100)):
+        found += rows
+    assert found == sorted(frames.rows)[:8_000]
+    assert frames.loads <= 500
 
 
 def test_a_frame_that_overlaps_no_other_is_handed_out_without_a_copy() -> None:

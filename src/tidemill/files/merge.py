@@ -2,6 +2,7 @@
 
     pending   frames not in memory, by the (key, seq) of their first row
     loaded    runs in memory whose rows interleave with others
+    layers    rows of more frames than memory holds, by ranges of keys; see `layers`
     windows   runs sorted against everything known when they were made; pops take slices of them
     late      frames pushed since, and rows of them that lie further on
     near      those of them that a pop has to look at
@@ -17,7 +18,8 @@ rows of the windows are merged with theirs into a small window of its own, and t
 
 Pure but for its loader. A frame that overlaps no other becomes a window as it is, without a copy.
 Frames are loaded in the order of their first rows until enough rows lie below the first row of the
-rest; where that takes more memory than allowed, larger windows are made by passes over the frames.
+rest; where that takes more memory than allowed, a pass over the frames fills layers, each of which
+becomes a window.
 
 Invariant: every row outside the windows is greater than the last row of the windows, except rows of
 late and near frames.
@@ -35,8 +37,9 @@ import pyarrow as pa
 
 from tidemill.files.choice import Choice, choose_from
 from tidemill.files.frame_table import Entry, FrameList
-from tidemill.files.pending import CHUNK_FRAMES, Pending, Source
-from tidemill.files.run import Run, merged
+from tidemill.files.layers import Layers
+from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Pending, Source
+from tidemill.files.run import Run, merged, parts_until
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
 _NEAR_RUNS_MAX = 16  # frames that every pop looks at one by one
@@ -49,6 +52,8 @@ _AHEAD_FRAMES = 8  # read before anyone asked for more than one
 _MORE_FRAMES = 64  # read at once at most, where frames overlap: more may not be needed yet
 _AHEAD_BYTES = 1024 * 1024
 _AHEAD_ROWS = 2048  # made ready at first where frames overlap; twice as many each time
+_STRIDE_MIN = 16  # rows of a run for each sample
+_NUMBERS_BYTES = 17  # that a seq and a time take beside the row of a frame, and one for rounding
 _head = itemgetter(0)
 
 
@@ -73,6 +78,7 @@ class Merge:
         self._bytes_max = bytes_max
         self._pending = Pending(frames)
         self._loaded: list[Loaded] = []
+        self._layers = Layers()
         self._chunk = 1
         self._ahead_rows = _AHEAD_ROWS
         self._windows: list[Run] = []
@@ -87,7 +93,8 @@ class Merge:
     @property
     def is_empty(self) -> bool:
         """Whether no row is left, as far as is known without loading."""
-        return not (self._windows or self._loaded or len(self._pending) or self._late or self._near)
+        held = self._windows or self._loaded or self._late or self._near
+        return not (held or len(self._layers) or len(self._pending))
 
     def choose(self, rows: int, key_max: int) -> Choice | None:
         """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there
@@ -208,7 +215,7 @@ class Merge:
             self._take_back_windows()
             return
         near, self._near = self._near, []
-        window = merged(_parts_until([Loaded(first, None), *near], limit))[0]
+        window = merged(parts_until([first, *[run for run, _ in near]], limit))[0]
         self._windows[:1] = [window, first] if len(first) else [window]
         for run, entry in near:
             if not len(run):
@@ -228,8 +235,10 @@ class Merge:
             # Behind a window that stands, late frames cannot be: their rows may belong before it.
             self._absorb_late()
         wanted = min(wanted, WINDOW_ROWS)
-        if not self._load_enough(wanted, key_max):
-            self._windows.append(self._stream_window())
+        if not len(self._layers) and not self._load_enough(wanted, key_max):
+            self._fill_layers()
+        if len(self._layers):
+            self._windows.append(self._layer_window())
             return True
         if not self._loaded:
             return False
@@ -276,7 +285,7 @@ class Merge:
 
     def _load_enough(self, wanted: int, key_max: int) -> bool:
         """Load pending frames until `wanted` rows lie below the first row of the others; False if
-        memory is full.
+        that takes too much memory: then layers do with less.
 
         Where frames overlap, every window costs a look at each of them, so ever more rows are made
         ready at a time: else each frame that begins a little further on would end a window.
@@ -296,9 +305,10 @@ class Merge:
                     if ready >= ahead_rows or self._held_bytes() > self._bytes_max // 2:
                         self._ahead_rows = min(2 * ahead_rows, WINDOW_ROWS)
                         return True
-                elif len(self._loaded) > 1 and self._held_bytes() > self._bytes_max:
+                elif len(self._loaded) > 1 and self._held_bytes() > self._bytes_max // 4:
                     return False
-            self._loaded += self._load_pending(chunk)
+            # However many frames are read at once, they must not be more than memory allows.
+            self._loaded += self._load_pending(chunk, self._bytes_max // 4)
             self._join_small_runs()
             chunk = min(2 * chunk, _MORE_FRAMES)
         return True
@@ -332,12 +342,11 @@ class Merge:
     def _held_bytes(self) -> int:
         return sum([run.nbytes for run, _ in self._loaded])
 
-    def _load_pending(self, count: int) -> list[Loaded]:
-        """Load the next frames."""
+    def _load_pending(self, count: int, bytes_max: int) -> list[Loaded]:
+        """Load the next frames, so many or so many bytes of them."""
         sources: list[Source] = []
         wanted_bytes = 0
-        # However many frames are read at once, they must not be more than memory allows.
-        while len(sources) < count and len(self._pending) and wanted_bytes <= self._bytes_max // 4:
+        while len(sources) < count and len(self._pending) and wanted_bytes <= bytes_max:
             sources.append(self._pending.pop())
             wanted_bytes += sources[-1].entry.length
         return self._read(sources)
@@ -357,70 +366,80 @@ class Merge:
         """Merge the least rows of all loaded runs, about as many as a window takes."""
         rows = max(wanted, WINDOW_ROWS, min(_ROWS_PER_RUN * len(self._loaded), 2 * WINDOW_ROWS))
         limit = self._limit(rows, bound)
-        window = merged(_parts_until(self._loaded, limit))[0]
+        window = merged(parts_until([run for run, _ in self._loaded], limit))[0]
         self._loaded = [loaded for loaded in self._loaded if len(loaded.run)]
         return window
 
     def _limit(self, rows: int, bound: tuple[int, int]) -> tuple[int, int]:
-        """A row below `bound` up to which the loaded runs hold about `rows` rows, and some anyway.
+        """A row below `bound` up to which the loaded runs hold about `rows`, and some anyway."""
+        limits = self._limits(rows, 1)
+        return min([(bound[0], bound[1] - 1), *limits])
+
+    def _limits(self, rows: int, count: int) -> list[tuple[int, int]]:
+        """So many rows, or fewer, between which the loaded runs hold about `rows` rows each.
 
         Every run gives one row in `stride` as a sample, so that long runs and short ones count
         alike.
         """
         # What a run has beyond its last sample is not counted, so that samples lie close.
-        stride = max(rows // len(self._loaded) // 4, 16)
+        stride = max(rows // len(self._loaded) // 4, _STRIDE_MIN)
         samples = [run.sample(stride) for run, _ in self._loaded if len(run) >= stride]
-        limit = bound[0], bound[1] - 1
-        rank = max(rows // stride, 1) - 1
-        if rank >= sum([len(keys) for keys, _ in samples]):
-            return limit
+        total = sum([len(keys) for keys, _ in samples])
+        ranks = [max(number * rows // stride, 1) - 1 for number in range(1, count + 1)]
+        ranks = sorted({rank for rank in ranks if rank < total})
+        if not ranks:
+            return []
         keys = np.concatenate([keys for keys, _ in samples])
-        key = np.partition(keys, rank)[rank]
-        ties = np.concatenate([seqs for _, seqs in samples])[keys == key]
-        among = rank - int((keys < key).sum())
-        return min(limit, (int(key), int(np.partition(ties, among)[among])))
+        seqs = np.concatenate([seqs for _, seqs in samples])
+        limits = []
+        for rank, key in zip(ranks, np.partition(keys, ranks)[ranks].tolist(), strict=True):
+            among = rank - int(np.count_nonzero(keys < key))
+            limits.append((key, int(np.partition(seqs[keys == key], among)[among])))
+        return limits
 
-    def _stream_window(self) -> Run:
-        """A window from more frames than memory holds: each is read, gives its least rows, goes.
-
-        Every window costs a pass over the frames that overlap, so a window is made as large as
-        memory allows.
+    def _fill_layers(self) -> None:
+        """Make layers from more frames than memory holds: each is read, gives its least rows, and
+        goes.
         """
         rows = sum(len(run) for run, _ in self._loaded)
-        row_bytes = sum(run.nbytes for run, _ in self._loaded) // rows + 1
-        sources = len(self._loaded) + len(self._pending)
-        share = self._bytes_max // 4 // row_bytes * len(self._loaded) // sources
-        limit = self._limit(max(share, 1), (INT64_MAX, INT64_MAX))
-        pieces: list[Run] = []
-        waiting, self._loaded = self._loaded, []
-        while waiting:
-            some = waiting[:CHUNK_FRAMES]
-            del waiting[:CHUNK_FRAMES]
-            if parts := _parts_until(some, limit):
-                # Merging copies the rows, so that the frames they came from can go.
-                pieces.append(merged(parts)[0])
-            for run, entry in some:
-                if len(run) and entry is not None:
-                    self._pending.push(Source(*run.head, entry))
-                elif len(run):
-                    self._loaded.append(Loaded(run, None))
-            del some, parts
+        row_bytes = sum(run.nbytes for run, _ in self._loaded) // rows + _NUMBERS_BYTES
+        most = max(self._bytes_max * 3 // 4 // row_bytes, 1)
+        layer_rows = min(most, WINDOW_ROWS)
+        # What is loaded stands for all that begins before the last row that could be among them.
+        (last,) = self._limits(most, 1) or [max(run.last for run, _ in self._loaded)]
+        share = len(self._loaded) / (len(self._loaded) + self._pending.count_until(last[0]))
+        limits = self._limits(max(int(layer_rows * share), 1), most // layer_rows)
+        self._layers.begin(limits or [BEYOND])
+        loaded, self._loaded = self._loaded, []
+        while loaded:
+            some = loaded[:CHUNK_FRAMES]
+            del loaded[:CHUNK_FRAMES]
+            self._spread(some)
+            del some
             # Freed blocks of one size serve no other, and would pile up beside the new ones.
             pa.default_memory_pool().release_unused()
-            if not waiting and len(self._pending) and self._pending.head <= limit:
-                waiting = self._load_pending(CHUNK_FRAMES)
-        return merged([(piece, 0, piece.rows) for piece in pieces])[0]
+
+    def _spread(self, loaded: list[Loaded]) -> None:
+        """Move the rows of these runs to the layers; what is beyond them is read again later."""
+        has_room = self._layers.bytes < self._bytes_max
+        # Where there is none, the least must do for the window that is due.
+        layers_max = None if has_room else 1
+        self._layers.take_from([run for run, _ in loaded], layers_max=layers_max)
+        for run, entry in loaded:
+            if len(run) and entry is not None:
+                self._pending.push(Source(*run.head, entry))
+            elif len(run):
+                self._loaded.append(Loaded(run, None))
+
+    def _layer_window(self) -> Run:
+        """The next window, of all rows up to the first limit."""
+        loaded, self._loaded = self._loaded, []
+        self._spread(loaded)
+        limit = self._layers.first_limit
+        while len(self._pending) and self._pending.head <= limit:
+            self._spread(self._load_pending(CHUNK_FRAMES, self._bytes_max // 16))
+        return merged([(piece, 0, piece.rows) for piece in self._layers.pop()])[0]
 
 
 def _is_small(run: Run) -> bool:
     return len(run) < _SMALL_ROWS and run.nbytes <= _SMALL_BYTES
-
-
-def _parts_until(loaded: list[Loaded], limit: tuple[int, int]) -> list[tuple[Run, int, int]]:
-    """The rows of each run up to `limit`; the runs move behind them."""
-    parts = []
-    for run, _ in loaded:
-        start, run.position = run.position, run.until(*limit)
-        if run.position > start:
-            parts.append((run, start, run.position))
-    return parts

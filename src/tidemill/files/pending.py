@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
+import numpy as np
+
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.run import Run
 from tidemill.limits import INT64_MAX
@@ -50,6 +52,14 @@ class Pending:
     def length(self) -> int:
         """The bytes of the frame that is next in the table, as a measure of all."""
         return self._next[-1].entry.length if self._next else 0
+
+    def count_until(self, key: int) -> int:
+        """How many frames begin with this key or a lesser one."""
+        unpacked = [*self._next, *self._heap]
+        later = self._frames.rows["key_min"][self._unpacked :]
+        return sum(source.key <= key for source in unpacked) + int(
+            np.searchsorted(later, key, "right")
+        )
 
     def push(self, source: Source) -> None:
         heapq.heappush(self._heap, source)

@@ -7,7 +7,7 @@ something overlaps: whole frames pass through unseen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -192,6 +192,27 @@ def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
     body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times[order])
     seq_max = max([run.seq_max for run, _, _ in parts])
     return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs), order
+
+
+def gathered(parts: Sequence[tuple[Run, int, int]]) -> Run:
+    """A copy of the given rows as they come, one part behind the other: good for merging only."""
+    if len(parts) == 1:
+        # Arrow would refer to the memory of a single part instead.
+        return merged(parts)[0]
+    keys, seqs, times, payload = _columns(parts)
+    body = join_body(keys, payload, seqs=seqs, times=times)
+    seq_max = max([run.seq_max for run, _, _ in parts])
+    return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs)
+
+
+def parts_until(runs: Iterable[Run], limit: tuple[int, int]) -> list[tuple[Run, int, int]]:
+    """The rows of each run up to `limit`, a (key, seq); the runs move behind them."""
+    parts = []
+    for run in runs:
+        start, run.position = run.position, run.until(*limit)
+        if run.position > start:
+            parts.append((run, start, run.position))
+    return parts
 
 
 def _columns(
