@@ -133,6 +133,18 @@ class Folder(View):
         """Write several operations in one group and apply them."""
         self.committer.request(operations)
 
+    @contextmanager
+    def writing_alone(self) -> Iterator[None]:
+        """Let nobody commit while the block changes the journal by itself."""
+        with self.committer.paused():
+            try:
+                yield
+            except TidemillError:
+                raise
+            except BaseException as cause:
+                self.journal.doubt(cause)
+                raise
+
     def sync(self) -> None:
         """Make everything written so far last."""
         # As an operation without records, so that nobody writes while the disk is asked.

@@ -18,7 +18,6 @@ import logging
 import re
 import threading
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +39,7 @@ from tidemill.files.pin import Pin, try_sweep_readers
 from tidemill.files.record import Kind, split_place
 from tidemill.files.recovery import Recovery
 from tidemill.files.replay import Replay
-from tidemill.files.scan import Damage, Finding, Found, scan
+from tidemill.files.scan import Damage, Finding, Found, opening_state
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.settings import Settings, read_settings
 from tidemill.files.shadow import ShadowFileSystem
@@ -140,7 +139,11 @@ class Follower(View):
     def set_aside(self, place: int, rows: int) -> None:
         """Go on without a damaged frame; the owner is to set it aside for good."""
         with self._lock:
-            self._count_without([Damage(place, 0, rows, "")])
+            try:
+                self._count_without([Damage(place, 0, rows, "")])
+            except BaseException:
+                self._is_sound = False
+                raise
 
     def read_settings_again(self) -> bool:
         """Learn of schema versions that are newer than this handle; False if there are none."""
@@ -218,7 +221,7 @@ class Follower(View):
             segment = self._link(self._pin, number)
         except FileNotFoundError:
             return False
-        opening = _opening(segment)
+        opening = opening_state(segment.file, segment.number)
         if opening is None or read_previous_end(opening.payload) != last.end:
             return False
         for one in self.segments.values():
@@ -331,7 +334,7 @@ class Follower(View):
         names = [name for name in self.fs.list_folder(self._journal) if _NAME.fullmatch(name)]
         for name in sorted(names, reverse=True):
             segment = self._link(pin, int(name[:16]))
-            opening = _opening(segment)
+            opening = opening_state(segment.file, segment.number)
             if opening is not None:
                 return segment, opening
             if segment.number <= head.place >> 32:
@@ -438,13 +441,3 @@ class Follower(View):
 
 def _identity(head: Head | None) -> tuple[int, int] | None:
     return None if head is None else head.identity
-
-
-def _opening(segment: Segment) -> Found | None:
-    """The state that opens a segment, from whichever of its two copies is whole; None until the
-    segment has begun.
-    """
-    for found in islice(scan(segment.file, segment.number, []), 2):
-        if isinstance(found, Found) and found.envelope.kind is Kind.STATE:
-            return found
-    return None

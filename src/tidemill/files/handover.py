@@ -130,7 +130,7 @@ def _same_bucket(ours: Folder, theirs: Folder) -> bool:
 def _detach(folder: Folder, cursor: Cursor) -> Lot:
     """Seal all that the source has, so that it can be given away."""
     journal = folder.journal
-    with folder.committer.paused():
+    with folder.writing_alone():
         journal.check()
         if journal.active.end > journal.active.start:
             journal.roll()
@@ -161,7 +161,7 @@ def _leave(folder: Folder, lot: Lot) -> None:
 def _adopt(folder: Folder, lot: Lot) -> bool:
     """Take over the segments; False if a link cannot be made. Nothing has changed then."""
     journal = folder.journal
-    with folder.committer.paused():
+    with folder.writing_alone():
         journal.check()
         with folder.guard:
             if any(fork.live for fork in folder.state.forks.values()):
@@ -188,7 +188,12 @@ def _adopt(folder: Folder, lot: Lot) -> bool:
             # Otherwise the new segment may be on disk after all, and opening will tell.
             raise
         _rename(folder, adopted)
-        before = _apply(folder, adopted, after)
+        try:
+            before = _apply(folder, adopted, after)
+        except TidemillError as cause:
+            # The disk has them all, the handle some; opening again finds out.
+            journal.doubt(cause)
+            raise
         journal.remove(before)
     return True
 

@@ -241,7 +241,8 @@ class Maintenance:
         segment = self._folder.journal.segments.get(sealed)
         if segment is None or segment.directory is None:
             return
-        frames, buckets = len(segment.entries), len(segment.directory)
+        # Not by the entries, which may have to be read: the push that asks is written by now.
+        frames, buckets = int(segment.directory["frames"].sum()), len(segment.directory)
         if SegmentFacts(sealed, segment.end, frames, buckets, items=0, alive=0).is_tiny:
             self._tiny_since_choice += 1
             if self._tiny_since_choice > _BEHIND_MAX:
@@ -255,10 +256,15 @@ class Maintenance:
         self._rows_until_due = self._rows_per_round
         with self._folder.guard:
             if self._thread is None and not self._is_stopped:
-                self._thread = threading.Thread(
-                    target=self._work, name=f"tidemill {self._folder.path}", daemon=True
-                )
-                self._thread.start()
+                name = f"tidemill {self._folder.path}"
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    # The system has none to spare. The next time it is due, it may have.
+                    logger.error("maintenance of %s waits: %s", self._folder.path, error)
+                    return
+                self._thread = thread
         self._wakeup.set()
 
     def _work(self) -> None:
@@ -278,6 +284,10 @@ class Maintenance:
             return False
         except TidemillError as error:
             logger.error("maintenance of %s failed: %s", self._folder.path, error)
+            return self._folder.journal.failure is None
+        # Too little memory, for instance. Who asked for it would lose what it popped.
+        except Exception:
+            logger.exception("maintenance of %s failed", self._folder.path)
             return self._folder.journal.failure is None
         finally:
             # What it did not do now, waiting for it does not bring about.

@@ -9,6 +9,7 @@ from typing import Literal, NoReturn, TypeAlias
 from tidemill.errors import Bug, Corrupt, QueueFull, ReadOnly
 from tidemill.files import advice
 from tidemill.files.count import count_covered
+from tidemill.files.cursor import Cursor
 from tidemill.files.cut import cover_all
 from tidemill.files.folder import Folder
 from tidemill.files.follower import Follower
@@ -116,23 +117,42 @@ class QueueCore:
         known = folder.state.quarantined
         with folder.all_cursors() as cursors:
             found = {damage.place: damage for damage in damages if damage.place not in known}
-            while True:
+            try:
+                live, arrived = self._count_without(found, cursors)
+                for place in list(found):
+                    self._set_aside_one(found[place], live, arrived)
+                    del found[place]
+            except BaseException:
+                # What is not written down as set aside must not be passed over either.
                 with folder.guard:
-                    # From here on the index leaves them out, so that counting does not meet them
-                    # again.
-                    known.update({place: damage.rows for place, damage in found.items()})
-                    arrived = folder.state.arrived
-                try:
-                    everything = cover_all(0, arrived)
-                    live = {
-                        cursor.fork.id: count_covered(folder, cursor, everything)
-                        for cursor in cursors
-                    }
-                    break
-                except DamagedFrame as another:
-                    found[another.entry.place] = _damage(another)
-            for damage in found.values():
-                self._set_aside_one(damage, live, arrived)
+                    for place in found:
+                        known.pop(place, None)
+                    for cursor in cursors:
+                        cursor.forget()
+                raise
+
+    def _count_without(
+        self, found: dict[int, Damage], cursors: list[Cursor]
+    ) -> tuple[dict[int, int], int]:
+        """(what each fork has left without these records, up to which seq); more that turn out to
+        be damaged join them.
+        """
+        folder = self.folder
+        while True:
+            with folder.guard:
+                # From here on the index leaves them out, so that counting does not meet them again.
+                folder.state.quarantined.update(
+                    {place: damage.rows for place, damage in found.items()}
+                )
+                arrived = folder.state.arrived
+            try:
+                everything = cover_all(0, arrived)
+                live = {
+                    cursor.fork.id: count_covered(folder, cursor, everything) for cursor in cursors
+                }
+                return live, arrived
+            except DamagedFrame as another:
+                found[another.entry.place] = _damage(another)
 
     def _set_aside_one(self, damage: Damage, live: dict[int, int], arrived: int) -> None:
         folder = self.folder

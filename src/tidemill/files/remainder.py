@@ -56,6 +56,13 @@ class Remainder:
         """
         if self._cursor.generation != self._generation:
             self._forget()
+        try:
+            return self._choose()
+        except BaseException:
+            self._forget()
+            raise
+
+    def _choose(self) -> Chunk | None:
         pieces: list[pa.RecordBatch] = []
         sizes: list[int] = []
         chosen_bytes = 0
@@ -102,7 +109,9 @@ class Remainder:
             self._generation = cursor.generation
 
     def _forget(self) -> None:
+        """Start from the index again: rows that were chosen and not consumed are nowhere else."""
         self._merge = None
+        self._floor = INT64_MIN
         self._generation = self._cursor.generation
 
     def _open_next(self) -> Merge | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import xxhash
@@ -232,3 +233,13 @@ def entry_of(found: Found, bucket_of: Callable[[int], int]) -> Entry:
         header.rows,
         envelope.audience,
     )
+
+
+def opening_state(file: File, number: int) -> Found | None:
+    """The state that opens a segment, from whichever of its two copies is whole; None until the
+    segment has begun.
+    """
+    for found in islice(scan(file, number, []), 2):
+        if isinstance(found, Found) and found.envelope.kind is Kind.STATE:
+            return found
+    return None

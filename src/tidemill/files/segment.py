@@ -177,11 +177,13 @@ class Segment:
                 )
             if found.header is not None:
                 table.append(entry_of(found, self._bucket_of))
-        self.directory, self._entries = summaries.make_directory(table.rows)
-        if self.directory.tobytes() != summary.directory.tobytes():
+        directory, entries = summaries.make_directory(table.rows)
+        if directory.tobytes() != summary.directory.tobytes():
             raise Corrupt("the segment is not the one that was opened", path=self.path, offset=0)
+        self._entries = entries
+        self.directory = directory
         self.summary = None
-        return self._entries
+        return entries
 
     def _bucket_of(self, key: int) -> int:
         """The bucket of a key that some frame here begins with: buckets follow each other as keys

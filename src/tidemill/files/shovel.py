@@ -7,8 +7,9 @@ The order of effects, for each chunk:
        queue syncs anything
     3. one take consumes them at the source
 
-A crash between 2 and 3 leaves the chunk in both queues; none leaves it in neither. Whatever stops
-the shovel, an error or a full destination, stops it between chunks: what was moved is consumed.
+A crash between 2 and 3, or a take that fails, leaves the chunk in both queues; nothing leaves it
+in neither. What stops a shovel elsewhere, such as a full destination, stops it between chunks: what
+was moved is consumed.
 
 Invariant: no lock of one queue is held while one of the other is taken, so that no two shovels can
 wait for each other. The mark of a read keeps other users of the source's end away meanwhile.
