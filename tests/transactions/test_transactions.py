@@ -204,3 +204,18 @@ def test_rows_that_do_not_fit_are_refused_where_they_are_staged(target: Target) 
         attempt.finish()
     attempt.discard()
     assert target.staged() == 0
+
+
+def test_an_attempt_that_failed_takes_no_more_rows(target: Target) -> None:
+    """It would go on without those that were to be staged when it failed."""
+    attempt = target.staging().attempt(0)
+    large = target.batch(["x" * STAGED_CHUNK_BYTES])
+    with pytest.raises(SchemaMismatch):
+        attempt.write(large.append_column("more", large.column(0)))
+    for goes_on in (lambda: attempt.write(target.batch(["b"])), attempt.finish):
+        with pytest.raises(StagingLost, match="discard it"):
+            goes_on()
+    attempt.discard()
+    target.staging().commit(Transaction("load", 0), [target.stage(0, ["a", "b"])])
+    assert target.rows() == ["a", "b"]
+    assert target.staged() == 0

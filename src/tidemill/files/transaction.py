@@ -82,9 +82,11 @@ class Attempt(ABC):
     def __init__(self) -> None:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
+        self._is_whole = True  # all that was written is there, or waits
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows behind those before."""
+        """Add rows behind those before. If it raises, the attempt can only be discarded."""
+        self._enter()
         rows, size = batch.num_rows, batch.nbytes
         # What fits into a core's own memory is sorted, encoded and later copied far faster.
         parts = max(min(size // STAGED_CHUNK_BYTES, rows), 1)
@@ -92,6 +94,7 @@ class Attempt(ABC):
             start, stop = rows * part // parts, rows * (part + 1) // parts
             if stop > start:
                 self._gather(batch.slice(start, stop - start), size // parts)
+        self._is_whole = True
 
     def _gather(self, batch: pa.RecordBatch, size: int) -> None:
         self._waiting.append(batch)
@@ -101,6 +104,7 @@ class Attempt(ABC):
 
     def finish(self) -> StagedPart:
         """Make it last, and say what to commit."""
+        self._enter()
         self._flush()
         return self._finish()
 
@@ -113,6 +117,15 @@ class Attempt(ABC):
 
     @abstractmethod
     def _finish(self) -> StagedPart: ...
+
+    def _enter(self) -> None:
+        """Nothing follows a call that broke off: how much of its rows is staged is not known."""
+        if not self._is_whole:
+            raise StagingLost(
+                "an attempt at staging rows failed, or was finished, and cannot go on: discard "
+                "it, and stage the rows of its partition again"
+            )
+        self._is_whole = False
 
     def _flush(self) -> None:
         waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
