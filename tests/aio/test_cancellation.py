@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import tidemill as tm
 from tests.aio.event_loop import held_up, in_event_loop, threads_of_ours, until
 from tests.aio.test_waiting import waiting
 from tests.files.counting_fs import CountingFileSystem
+from tidemill.files.read import Read
 from tidemill.limits import AIO_CALLS_PER_END_MAX
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
@@ -238,6 +240,67 @@ async def test_a_read_that_is_cancelled_while_it_pops_has_popped(tmp_path: Path)
             await task
         assert passed == ["worked", "popped"]
         assert (await queue.pop(9)).rows() == [(2, b"b")]
+
+
+@in_event_loop
+async def test_a_read_that_is_cancelled_before_it_pops_keeps_its_items_and_lets_others_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_push = Read.push
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow_push(read: Read, data: object, *, key: str | None = None) -> int:
+        began.set()
+        may_end.wait()
+        return plain_push(read, data, key=key)
+
+    monkeypatch.setattr(Read, "push", slow_push)
+    async with tm.aio.PriorityQueue(tmp_path) as queue:
+        await queue.push([(1, b"a"), (2, b"b")])
+
+        async def work() -> None:
+            async with queue.read(1) as read:
+                # Cancelled here it is seen through, and strikes at the next await: the way out.
+                await read.push([(9, b"never")])
+
+        task = asyncio.create_task(work())
+        await until(began.is_set)
+        task.cancel()
+        await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await queue.pop(9)).rows() == [(1, b"a"), (2, b"b")]
+
+
+@in_event_loop
+async def test_a_read_that_times_out_before_its_turn_keeps_its_items_and_lets_others_read(
+    tmp_path: Path,
+) -> None:
+    async with tm.aio.PriorityQueue(tmp_path) as queue:
+        await queue.push([(1, b"a"), (2, b"b")])
+        may_end = threading.Event()
+
+        def key_max() -> int:
+            may_end.wait()
+            return 9
+
+        async def work() -> None:
+            async with asyncio.timeout(None) as limit, queue.read(1):
+                # As many as may go to threads at once.
+                calls = [queue.peek(1, key_max=key_max) for _ in range(AIO_CALLS_PER_END_MAX)]
+                peeks.extend(map(asyncio.create_task, calls))
+                await until(queue._turn.locked)
+                limit.reschedule(0)
+
+        peeks: list[asyncio.Task[tm.Batch]] = []
+        try:
+            with pytest.raises(TimeoutError):
+                await work()
+        finally:
+            may_end.set()
+        await asyncio.gather(*peeks)
+        assert (await queue.pop(9)).rows() == [(1, b"a"), (2, b"b")]
 
 
 @in_event_loop

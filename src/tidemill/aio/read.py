@@ -73,7 +73,13 @@ class Read:
             # Nothing is written, so that there is nothing to wait for.
             read.__exit__(kind, error, trace)
             return
-        await self._end._in_turn(lambda: read.__exit__(None, None, None))
+        try:
+            await self._end._in_turn(lambda: read.__exit__(None, None, None))
+        except BaseException as failure:
+            # Cancelled before its turn: the items stay, and others may read. What a thread has
+            # begun is over by now, and ends no second time.
+            read.__exit__(type(failure), failure, failure.__traceback__)
+            raise
 
     def _entered(self) -> files.Read:
         if self._read is None:
