@@ -53,10 +53,16 @@ class PushRounds:
         if not self._waiting or self._rounds >= ROUNDS_MAX:
             return
         receipts = list(islice(self._waiting, PUSHES_PER_ROUND_MAX))
-        requests = [self._waiting.pop(receipt) for receipt in receipts]
+        requests = [self._waiting[receipt] for receipt in receipts]
+        try:
+            outcomes = self._threads.begin(push_all, self._core, requests)
+        except Exception as error:  # noqa: BLE001 (whoever pushes must hear of it)
+            outcomes = asyncio.get_running_loop().create_future()
+            outcomes.set_exception(error)
+        for receipt in receipts:
+            del self._waiting[receipt]
         self._begun.update(receipts)
         self._rounds += 1
-        outcomes = self._threads.begin(push_all, self._core, requests)
         outcomes.add_done_callback(partial(self._finish, receipts))
 
     def _finish(

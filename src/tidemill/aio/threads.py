@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from tidemill.aio.cancellation import see_through
@@ -22,12 +22,12 @@ class Threads:
 
     async def run(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Run a blocking call; what cancelling does is told in `cancellation`."""
-        work = self._pool.submit(call, *args, **options)
+        work = self._submit(lambda: call(*args, **options))
         return await see_through(self._watched(asyncio.wrap_future(work)), work.cancel)
 
     def begin(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> asyncio.Future[T]:
         """Run a blocking call that nobody can cancel."""
-        return self._watched(asyncio.wrap_future(self._pool.submit(call, *args, **options)))
+        return self._watched(asyncio.wrap_future(self._submit(lambda: call(*args, **options))))
 
     async def end(self) -> None:
         """Wait for what is under way, and end the threads."""
@@ -37,9 +37,34 @@ class Threads:
         # All are idle, so that this waits for no more than their last instructions.
         self._pool.shutdown()
 
+    def _submit(self, call: Callable[[], T]) -> Future[T]:
+        """Put a call in line for a thread; if it raises, the call is never made."""
+        outcome: Future[T] = Future()
+        try:
+            self._pool.submit(_fulfil, outcome, call)
+        except BaseException:
+            # A pool that can start no thread has it in line all the same, where one that is there
+            # would find it, or has by now.
+            if outcome.cancel():
+                raise
+        return outcome
+
     def _watched(self, future: asyncio.Future[T]) -> asyncio.Future[T]:
         # A future of anything is a future of an object, as long as it is only waited for.
         watched: asyncio.Future[object] = future  # type: ignore[assignment]
         self._under_way.add(watched)
         watched.add_done_callback(self._under_way.discard)
         return future
+
+
+def _fulfil(outcome: Future[T], call: Callable[[], T]) -> None:
+    """Make a call, unless it was withdrawn."""
+    if not outcome.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 (whoever waits for it must hear of it)
+        outcome.set_exception(error)
+        del outcome  # It has the error, which has this frame: they would keep each other.
+    else:
+        outcome.set_result(result)
