@@ -184,9 +184,9 @@ class Counting:
 
     def refuse(self, error: TidemillError) -> None:
         """Let every later write raise this."""
+        self.refusal = error
         # Also those of counters in use, which look nowhere but in the buffer.
         self.fold()
-        self.refusal = error
 
     def check_writable(self) -> None:
         if self.refusal is not None:

@@ -93,8 +93,9 @@ class Journal:
     def _append(self, message: Message) -> int:
         batch = encode(message)
         stored = pa.record_batch(batch.columns, schema=_STORED)
-        reservation = self._writer.reserve(batch.num_rows)
         frames = encode_rows(stored, _FINGERPRINT, bytes_max=self._writer.frame_bytes_max)
+        # Only an append gives numbers back if it fails; so there is nothing in between.
+        reservation = self._writer.reserve(batch.num_rows)
         self._writer.append(0, reservation, frames)
         return reservation.first
 

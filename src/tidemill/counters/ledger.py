@@ -22,7 +22,7 @@ from tidemill.counters.journal import Journal
 from tidemill.counters.message import Ints, Message
 from tidemill.counters.node import Node, NodeState
 from tidemill.counters.replica import Replica, new_replica
-from tidemill.errors import Closed, InvalidInput, TidemillError
+from tidemill.errors import Closed, InvalidInput, SurroundingsError, TidemillError
 from tidemill.files.filesystem import FileSystem
 from tidemill.limits import SEGMENT_BYTES
 from tidemill.names import check_name
@@ -88,13 +88,21 @@ class Ledger(Closing):
         self._save_s = save_ms / 1_000
         self._saver: threading.Thread | None = None
         _ledgers.add(self)
-        with self._order:
-            self._save()
-        if self._journal is not None:
-            self._saver = threading.Thread(
-                target=_save_when_due, args=(weakref.ref(self),), name="counters-saver", daemon=True
-            )
-            self._saver.start()
+        try:
+            with self._order:
+                self._save()
+            if self._journal is not None:
+                self._saver = threading.Thread(
+                    target=_save_when_due,
+                    args=(weakref.ref(self),),
+                    name="counters-saver",
+                    daemon=True,
+                )
+                self._saver.start()
+        except BaseException:
+            if self._journal is not None:
+                self._journal.close()
+            raise
 
     # Counting.
 
@@ -240,12 +248,14 @@ class Ledger(Closing):
             try:
                 self._save()
             finally:
-                with self._mutex:
-                    self._node.refuse(Closed("the counters were closed; open them again"))
                 self._ending.set()
                 self._due.set()
-                if self._journal is not None:
-                    self._journal.close()
+                try:
+                    with self._mutex:
+                        self._node.refuse(Closed("the counters were closed; open them again"))
+                finally:
+                    if self._journal is not None:
+                        self._journal.close()
         if self._saver is not None:
             self._saver.join()
 
@@ -280,13 +290,17 @@ class Ledger(Closing):
 
     def _seal(self) -> None:
         """Under both locks."""
-        self._is_due = False
-        self._due.clear()
-        sealed = self._node.seal()
+        try:
+            sealed = self._node.seal()
+        except Exception as error:
+            if self._journal is not None:
+                self._fail(error)
+            raise
         if sealed is not None:
-            self._updates += sealed.rows
+            # At once: peers hear of a turn that is closed, so that it must not get lost here.
             if self._journal is not None:
                 self._unwritten.append(sealed)
+            self._updates += sealed.rows
 
     def _write(self) -> None:
         """Under `_order`: what is sealed goes to the disk, in order. If it cannot, nothing is
@@ -299,21 +313,36 @@ class Ledger(Closing):
             while self._unwritten:
                 journal.append(self._unwritten[0])
                 del self._unwritten[0]
-        except TidemillError as error:
-            self._failure = error
+        except Exception as error:
             with self._mutex:
-                self._node.refuse(error)
+                self._fail(error)
             raise
-        if self._failure is not None:
-            with self._mutex:
-                if self._node.refusal is self._failure:
-                    self._node.refusal = None
+        with self._mutex:
+            if self._failure is not None and self._node.refusal is self._failure:
+                self._node.refusal = None
             self._failure = None
-        if journal.is_long:
-            with self._mutex:
-                snapshot = None if self._node.is_unsealed else self._node.snapshot()
-            if snapshot is not None:
-                journal.rewrite(snapshot)
+            is_all = not self._node.is_unsealed
+            if is_all:
+                # Not before: what could not be saved, for whatever reason, stays due.
+                self._is_due = False
+                self._due.clear()
+            snapshot = self._node.snapshot() if is_all and journal.is_long else None
+        if snapshot is not None:
+            journal.rewrite(snapshot)
+
+    def _fail(self, error: Exception) -> None:
+        """Under both locks: nothing is counted that would not be saved."""
+        if not isinstance(error, TidemillError):
+            failure = SurroundingsError(
+                f"counters could not be saved, and nothing is counted until they are: {error!r}"
+            )
+            failure.__cause__ = error
+            error = failure
+        # A refusal for another reason stays, and is not lifted when this one is.
+        is_ours = self._node.refusal is self._failure
+        self._failure = error
+        if is_ours:
+            self._node.refuse(error)
 
     def _set_due(self) -> None:
         self._is_due = True
@@ -367,10 +396,15 @@ def _save_when_due(ledger_ref: weakref.ref[Ledger]) -> None:
         try:
             ledger.save()
             pause_s = wait_s
-        except TidemillError as error:
+        except Exception as error:
+            # Whatever it is: a thread that ended here would leave everything unsaved from then on.
             if ledger._is_closed:
                 return
-            logger.error("counters are not saved, and nothing is counted until they are: %s", error)
+            logger.error(
+                "counters are not saved, and nothing is counted until they are: %s",
+                error,
+                exc_info=not isinstance(error, TidemillError),
+            )
             ledger._due.set()
             pause_s = _RETRY_S
 

@@ -1,0 +1,153 @@
+"""What is left where a step breaks off, by an interrupt, for want of memory, or by a fault."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import tidemill as tm
+from tidemill.counters import Ledger, Message, Replica, journal
+from tidemill.counters.journal import Journal
+
+NEVER_MS = 10**7  # so that only the test saves
+
+Patch = pytest.MonkeyPatch
+
+
+def breaks_once(
+    patch: Patch, owner: type | ModuleType, name: str, failure: type[BaseException] = MemoryError
+) -> threading.Event:
+    """Let the next call of a function fail; what comes later is as ever. Set once it has failed."""
+    real = getattr(owner, name)
+    broken = threading.Event()
+
+    def breaking(*values: Any, **options: Any) -> Any:
+        if broken.is_set():
+            return real(*values, **options)
+        broken.set()
+        raise failure("in the middle")
+
+    patch.setattr(owner, name, breaking)
+    return broken
+
+
+# Saving.
+
+
+def test_a_fault_in_a_save_stops_counting_until_the_next_one(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    with Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS) as one:
+        one.upsert("x", 5)
+        breaks_once(monkeypatch, journal, "encode_rows")
+        with pytest.raises(MemoryError):
+            one.save()
+        with pytest.raises(tm.SurroundingsError, match="until they are: MemoryError") as caught:
+            one.upsert("x", 1)
+        assert isinstance(caught.value.__cause__, MemoryError)
+        one.save()
+        assert one.upsert("x", 2) == 7
+    with Ledger("a", path=tmp_path / "c") as again:
+        assert again.get("x") == 7
+
+
+def test_the_thread_that_saves_goes_on_after_a_fault(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr("tidemill.counters.ledger._RETRY_S", 0.001)
+    append, is_saved = Journal.append, threading.Event()
+
+    def noted(self: Journal, message: Message) -> None:
+        append(self, message)
+        is_saved.set()
+
+    with Ledger("a", path=tmp_path / "c", save_ms=1) as one:
+        monkeypatch.setattr(Journal, "append", noted)
+        broken = breaks_once(monkeypatch, journal, "encode_rows")
+        one.upsert("x", 5)
+        assert broken.wait(30)
+        assert is_saved.wait(30)
+    with Ledger("a", path=tmp_path / "c") as again:
+        assert again.get("x") == 5
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, MemoryError, tm.DiskFull])
+def test_what_somebody_could_not_save_is_left_to_the_thread_that_saves(
+    tmp_path: Path, monkeypatch: Patch, failure: type[BaseException]
+) -> None:
+    with Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS) as one:
+        one.upsert("x", 5)
+        breaks_once(monkeypatch, journal, "encode", failure)
+        with pytest.raises(failure):
+            one.save()
+        assert one._due.is_set()
+        one.save()
+        assert not one._due.is_set()
+
+
+def test_a_turn_that_was_closed_for_a_peer_nobody_knows_is_still_to_be_saved(
+    tmp_path: Path,
+) -> None:
+    with Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS) as one:
+        one.upsert("x", 5)
+        with pytest.raises(tm.InvalidInput, match="nothing was heard"):
+            one.outgoing(Replica("b", 1))
+        assert one._due.is_set()
+
+
+def test_a_node_that_must_not_count_does_not_after_a_failed_save_either(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    with Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS) as one:
+        hello = one.hello()
+        one.upsert("x", 5)
+        with pytest.raises(tm.DuplicateNode):
+            one.receive(hello)
+        breaks_once(monkeypatch, journal, "encode", tm.DiskFull)
+        with pytest.raises(tm.DiskFull):
+            one.save()
+        one.save()
+        with pytest.raises(tm.DuplicateNode):
+            one.upsert("x", 1)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(journal, "encode"), (threading.Thread, "start")], ids=["save", "thread"]
+)
+def test_a_ledger_that_cannot_be_opened_lets_go_of_its_folder(
+    tmp_path: Path, monkeypatch: Patch, owner: type | ModuleType, name: str
+) -> None:
+    closed: list[Journal] = []
+    close = Journal.close
+
+    def noted(self: Journal) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(Journal, "close", noted)
+    breaks_once(monkeypatch, owner, name)
+    with pytest.raises(MemoryError):
+        Ledger("a", path=tmp_path / "c")
+    assert len(closed) == 1
+    Ledger("a", path=tmp_path / "c").close()
+
+
+def test_a_ledger_that_cannot_save_at_its_end_lets_go_of_its_folder(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    one = Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS)
+    one.upsert("x", 5)
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> None:
+            raise MemoryError("for good")
+
+        patch.setattr("tidemill.counters.table.Table.place", full)
+        with pytest.raises(MemoryError):
+            one.close()
+    assert one._saver is not None
+    one._saver.join(30)
+    assert not one._saver.is_alive()
+    Ledger("a", path=tmp_path / "c").close()
