@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tidemill.counters import Ledger, Message, Replica, journal
+from tests.counters.nodes import node
+from tidemill.counters import Ledger, Message, Node, Replica, journal
 from tidemill.counters.journal import Journal
 
 NEVER_MS = 10**7  # so that only the test saves
@@ -151,3 +152,23 @@ def test_a_ledger_that_cannot_save_at_its_end_lets_go_of_its_folder(
     one._saver.join(30)
     assert not one._saver.is_alive()
     Ledger("a", path=tmp_path / "c").close()
+
+
+# Closing a turn.
+
+
+@pytest.mark.parametrize("name", ["_parts", "_expiries", "_message"])
+def test_a_turn_that_could_not_be_closed_is_open(monkeypatch: Patch, name: str) -> None:
+    """Else peers would know a turn that no disk has, and take the node for a duplicate later."""
+    one = node("a")
+    one.upsert("x", 5)
+    one.update_ttl("x", 10**18)
+    breaks_once(monkeypatch, Node, name)
+    with pytest.raises(MemoryError):
+        one.seal()
+    with pytest.raises(tm.Bug, match="a turn is open"):
+        one.hello()
+    sealed = one.seal()
+    assert sealed is not None
+    assert (sealed.parts.names, sealed.expiries.names) == (["x"], ["x"])
+    assert sealed.versions.tolist() == one.hello().versions.tolist() == [1]

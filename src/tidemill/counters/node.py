@@ -84,14 +84,17 @@ class Node(Counting):
             table, turn = state.table, state.turn
             parts = self._parts(table.stamp[: table.parts] == turn)
             expiries = self._expiries(table.expiry_stamp[: table.counters] == turn)
-            state.knowledge.versions[OWN] = turn
+        message = self._message(
+            parts=parts, expiries=expiries, forgotten=state.knowledge.forgotten.drops()
+        )
+        # Only now: peers would be told of a turn that is closed, and the disk would never have it.
+        if state.is_changed:
+            message.versions[OWN] = state.knowledge.versions[OWN] = state.turn
             state.turn += 1
             state.is_changed = False
             self._news += 1
         self._is_unsaved = False
-        return self._message(
-            parts=parts, expiries=expiries, forgotten=self.state.knowledge.forgotten.drops()
-        )
+        return message
 
     def snapshot(self) -> Message:
         """Everything, for a disk that is to forget what it had before. The turn is closed."""
