@@ -203,6 +203,25 @@ def test_acks_gather_for_a_moment_unless_somebody_waits(
     assert moved == [1, 4, 6, 7]
 
 
+def test_an_ack_that_no_thread_can_be_started_for_changes_nothing(
+    full: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Receiver(full, "one", follow=False) as receiver:
+        batch = receiver.receive()
+        assert batch is not None
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                batch.ack()
+        assert receiver.pointer == 0
+        batch.ack()
+        assert receiver.pointer == batch.last_seq
+    assert full.consumers()["one"].pointer == batch.last_seq
+
+
 def test_a_restart_gives_everything_behind_the_pointer_again(full: LogStore) -> None:
     with Receiver(full, "one", follow=False) as receiver:
         received(receiver)

@@ -231,8 +231,9 @@ class Receiver(Closing):
                 raise InvalidInput(
                     f"row {last} cannot be acked: the last that was given is {self._given}"
                 )
+            # First: without a keeper nothing may be taken for acked.
+            self._start_keeper()
             if self._window.ack(seq, last):
-                self._start_keeper()
                 self._pace.acked()
 
     def flush(self) -> None:
