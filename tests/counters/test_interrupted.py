@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import pytest
 
 import tidemill as tm
-from tests.counters.nodes import node
+from tests.counters.nodes import meet, node, values
 from tidemill.counters import Ledger, Message, Node, Replica, journal
 from tidemill.counters.journal import Journal
+from tidemill.counters.table import Table
 
 NEVER_MS = 10**7  # so that only the test saves
 
@@ -172,3 +176,128 @@ def test_a_turn_that_could_not_be_closed_is_open(monkeypatch: Patch, name: str) 
     assert sealed is not None
     assert (sealed.parts.names, sealed.expiries.names) == (["x"], ["x"])
     assert sealed.versions.tolist() == one.hello().versions.tolist() == [1]
+
+
+# The columns.
+
+
+class Cut:
+    """An interrupt before the given line, of all that the counters go through in a call."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.where = ""  # it came
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Cut | None:
+        if not frame.f_globals["__name__"].startswith("tidemill.counters."):
+            return None
+        if event == "line" and not self.where:
+            if not self.left:
+                self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
+                raise KeyboardInterrupt
+            self.left -= 1
+        return self
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("few", [0, 8], ids=["together", "one-by-one"])
+@pytest.mark.parametrize("call", [Node.all, Node.seal])
+def test_an_interrupt_at_any_line_loses_nothing_that_was_counted(
+    monkeypatch: Patch, few: int, call: Callable[[Node], object]
+) -> None:
+    monkeypatch.setattr(Table, "few", few)
+    counted = {"shared": 10} | {f"c{number}": number for number in range(20)}
+    for at in count():
+        one, other = node("a"), node("b")
+        one.upsert("gone", 1)
+        other.upsert("shared", 7)
+        meet(one, other)
+        one.delete("gone")
+        meet(one, other)
+        assert one.collect() == 1  # There are rows to be used again.
+        for name, value in counted.items():
+            one.upsert(name, value - 7 if name == "shared" else value)
+        cut, before = Cut(at), sys.gettrace()
+        sys.settrace(cut)
+        try:
+            call(one)
+        except KeyboardInterrupt:
+            assert cut.where
+        finally:
+            sys.settrace(before)
+        assert {name: one.get(name) for name in counted} == counted, cut.where
+        assert values(one) == counted, cut.where
+        one.collect()
+        meet(one, other)
+        assert values(one) == values(other) == counted, cut.where
+        if not cut.where:
+            assert at > 100
+            return
+
+
+@pytest.mark.parametrize("column", ["first", "expiry_stamp"])
+def test_counters_there_is_no_memory_for_leave_no_trace(monkeypatch: Patch, column: str) -> None:
+    one = node("a")
+    one.upsert("innocent", 100)
+    one.upsert_many([f"c{number}" for number in range(15)], 1)
+    shown = one.all()
+
+    def full(self: Table, name: str, value: object) -> None:
+        if name == column:
+            raise MemoryError
+        object.__setattr__(self, name, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "__setattr__", full)
+        with pytest.raises(MemoryError):
+            one.upsert_many([f"new-{number}" for number in range(100)], 1)
+    assert one.all() == shown
+    assert one.upsert_many(["one-more"], 1).tolist() == [1]
+    one.collect()
+    assert values(one) == shown[0] | {"one-more": 1}
+
+
+def test_counters_that_find_no_place_in_the_index_give_their_rows_back(
+    monkeypatch: Patch,
+) -> None:
+    class Full(dict[str, int]):
+        def update(self, *rows: Any, **_: Any) -> None:
+            for name, row in next(iter(rows)):
+                self[name] = row
+                raise MemoryError
+
+    one = node("a")
+    one.upsert_many(["x", "y"], 1)
+    one.delete("y")
+    one.seal()
+    assert one.collect() == 1
+    table = one.state.table
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "index", Full(table.index))
+        with pytest.raises(MemoryError):
+            one.upsert_many(["new-1", "new-2"], 1)
+        left = dict(table.index)
+    assert left == {"x": 0}
+    assert one.upsert_many(["new-3", "new-4"], 1).tolist() == [1, 1]
+    one.state.has_dead = True  # So that it looks.
+    one.collect()
+    assert values(one) == {"x": 1, "new-3": 1, "new-4": 1}
+    assert table.counters == 3
+
+
+@pytest.mark.parametrize("failure", [tm.TooLarge, MemoryError])
+def test_an_upsert_of_many_that_fails_leaves_what_expired_to_be_revived(
+    monkeypatch: Patch, failure: type[Exception]
+) -> None:
+    one = node("a")
+    one.upsert("x", 7)
+    one.update_ttl("x", 1)
+    if failure is tm.TooLarge:
+        monkeypatch.setattr("tidemill.counters.state.COUNTERS_MAX", 1)
+    else:
+        breaks_once(monkeypatch, Table, "new_parts")
+    with pytest.raises(failure):
+        one.upsert_many(["x", "y"], 1)
+    assert one.all() == ({}, {"x": 7})
+    one.update_ttl("x", None)
+    assert one.get("x") == 7

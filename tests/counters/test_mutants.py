@@ -24,7 +24,7 @@ from tidemill.counters.counting import Counting
 from tidemill.counters.forgetting import Forgotten
 from tidemill.counters.journal import Journal
 from tidemill.counters.knowledge import Knowledge
-from tidemill.counters.message import OWN, Flags, Ints, Parts
+from tidemill.counters.message import EMPTY, OWN, Flags, Ints, Parts
 from tidemill.counters.state import State
 
 pytestmark = pytest.mark.slow
@@ -148,10 +148,10 @@ def _a_restarted_node_counts_from_nothing(patch: Patch) -> None:
 def _the_version_is_stored_before_the_value(patch: Patch) -> None:
     write_own = State.write_own
 
-    def torn(self: State, counters: Ints, values: Ints) -> None:
+    def torn(self: State, counters: Ints, values: Ints, *, anew: Ints = EMPTY) -> None:
         rows = self.table.find(counters, OWN)
         old = self.table.value[rows]
-        write_own(self, counters, np.where(rows >= 0, old, values))
+        write_own(self, counters, np.where(rows >= 0, old, values), anew=anew)
 
     patch.setattr(State, "write_own", torn)
 

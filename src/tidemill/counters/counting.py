@@ -88,10 +88,9 @@ class Counting:
         wrapped = (((before ^ after) & (sums ^ after)) < 0).any(axis=0)
         if np.count_nonzero(wrapped):
             raise _overflow(unique[int(np.flatnonzero(wrapped)[0])])
-        if np.count_nonzero(again):
-            self.state.empty(old[again])
-        self.state.write_own(self.state.place(unique), after[1])
-        return after[0][at]
+        values = after[0][at]
+        self.state.write_own(self.state.place(unique), after[1], anew=old[again])
+        return values
 
     def get(self, name: str) -> int:
         """The value of a counter, with everything that was counted here and arrived here."""
@@ -164,11 +163,10 @@ class Counting:
         """Put what was counted one by one into the columns."""
         if not self._open:
             return
-        opened, self._open = self._open, {}
-        counters = self.state.place(list(opened))
-        self.state.write_own(
-            counters, np.array([entry[1] for entry in opened.values()], dtype=np.int64)
-        )
+        own = np.array([entry[1] for entry in self._open.values()], dtype=np.int64)
+        self.state.write_own(self.state.place(list(self._open)), own)
+        # Only now: what breaks off before is done again, as the buffer holds values, not deltas.
+        self._open = {}
 
     def delete_expired(self) -> int:
         """Begin a new generation of all counters that have expired by now."""

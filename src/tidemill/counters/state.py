@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidemill.counters.knowledge import Knowledge
-from tidemill.counters.message import NOBODY, OWN, Expiries, Flags, Ints, Message, Parts
+from tidemill.counters.message import EMPTY, NOBODY, OWN, Expiries, Flags, Ints, Message, Parts
 from tidemill.counters.replica import Replica
 from tidemill.counters.table import NEVER, Table
 from tidemill.errors import TooLarge
@@ -54,21 +54,27 @@ class State:
                 f"{COUNTERS_MAX} may be; delete some, or let them expire"
             )
 
-    def write_own(self, counters: Ints, values: Ints) -> None:
-        """This replica's own parts of these counters have these values now."""
+    def write_own(self, counters: Ints, values: Ints, *, anew: Ints = EMPTY) -> None:
+        """This replica's own parts of these counters have these values now. Those that begin
+        `anew` are emptied before, once there is room for everything.
+        """
         table = self.table
         rows = table.find(counters, OWN)
         new = rows < 0
         if np.count_nonzero(new):
             fresh = table.new_parts(counters[new], OWN)
             rows[new] = fresh
+        if len(anew):
+            self.empty(anew)
         if floor := self.knowledge.forgotten.generations.item(OWN):
             # Above all that others may still remember, of dead parts that came back as well.
             begun = rows[table.version[rows] == 0]
             table.generation[begun] = np.maximum(table.generation[begun], floor + 1)
-        table.value[rows] = values
-        table.version[rows] = table.stamp[rows] = self.turn
+        # The values last, and all at once: an interrupt must not leave any that nobody is told of.
         self.is_changed = True
+        table.stamp[rows] = self.turn
+        table.version[rows] = self.turn
+        table.value[rows] = values
 
     def empty(self, counters: Ints) -> None:
         """Begin a new generation of every part that anybody counted in, and forget the expiry."""

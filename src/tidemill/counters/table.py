@@ -107,21 +107,22 @@ class Table:
         rows = np.arange(self.parts - reused, self.parts + fresh)
         if reused:
             rows[:reused] = self._free_parts[-reused:]
-            del self._free_parts[-reused:]
-        self.parts += fresh
-        # The other columns are 0, where a row was never used and where its part was dropped.
+        # The other columns are 0, where a row was never used and where its part was dropped. They
+        # are in use only then: a row that nobody deleted and no chain leads to does no harm.
+        self.by[rows] = NONE
         self.counter[rows] = counters
         self.owner[rows] = owners
-        self.by[rows] = NONE
+        if reused:
+            del self._free_parts[-reused:]
+        self.parts += fresh
         # Several may belong to one counter: each round links one of each, the last one written.
         left = rows
         while len(left):
             of = self.counter[left]
-            before = self.first[of]
+            # Before it is the first, so that no chain ever leads astray.
+            self.next[left] = self.first[of]
             self.first[of] = left
-            linked = self.first[of] == left
-            self.next[left[linked]] = before[linked]
-            left = left[~linked]
+            left = left[self.first[of] != left]
         return rows
 
     def drop_part(self, row: int) -> None:
@@ -199,12 +200,11 @@ class Table:
             self._grow(self._PART_COLUMNS, self.parts + len(counters))
         rows = []
         for counter, owner in zip(counters, _each(owners, len(counters)), strict=True):
-            if self._free_parts:
-                row = self._free_parts.pop()
-            else:
-                row = self.parts
+            is_reused = bool(self._free_parts)
+            row = self._free_parts.pop() if is_reused else self.parts
+            self.by[row], self.counter[row], self.owner[row] = NONE, counter, owner
+            if not is_reused:
                 self.parts += 1
-            self.counter[row], self.owner[row], self.by[row] = counter, owner, NONE
             self.next[row] = self.first.item(counter)
             self.first[counter] = row
             rows.append(row)
@@ -213,27 +213,42 @@ class Table:
     def _new_counters(self, names: list[str]) -> None:
         kept = max(0, len(self._free_counters) - len(names))
         reused = self._free_counters[kept:]
-        del self._free_counters[kept:]
-        for counter, name in zip(reused, names, strict=False):
-            self.names[counter] = name
         start = len(self.names)
-        self.names += names[len(reused) :]
-        if len(self.names) > len(self.first):
-            self._grow(self._COUNTER_COLUMNS, len(self.names))
-        self.index.update(zip(names, [*reused, *range(start, len(self.names))], strict=True))
-        # The other columns are 0, as those of new parts.
-        for counters in (reused, slice(start, len(self.names))):
-            if counters:
-                self.first[counters] = self.expiry_by[counters] = NONE
-                self.expiry_us[counters] = NEVER
+        end = start + len(names) - len(reused)
+        if end > len(self.first):
+            self._grow(self._COUNTER_COLUMNS, end)
+        try:
+            # The other columns are 0, as those of new parts.
+            for counters in (reused, slice(start, end)):
+                if counters:
+                    self.first[counters] = self.expiry_by[counters] = NONE
+                    self.expiry_us[counters] = NEVER
+            for counter, name in zip(reused, names, strict=False):
+                self.names[counter] = name
+            self.names += names[len(reused) :]
+            self.index.update(zip(names, [*reused, *range(start, end)], strict=True))
+            del self._free_counters[kept:]
+        except BaseException:
+            # A row that no name leads to must not look like a counter.
+            for name in names:
+                self.index.pop(name, None)
+            del self.names[start:]
+            for counter in reused:
+                self.names[counter] = ""
+                self.first[counter] = _FREE
+            self._free_counters[kept:] = reused
+            raise
 
     def _grow(self, columns: tuple[str, ...], rows: int) -> None:
         size = max(_ROWS_MIN, 1 << (rows - 1).bit_length())
-        for name in columns:
+        # The first column last, as its length is that of all: where memory ends in between, some
+        # of the others are just longer.
+        for name in reversed(columns):
             old: Ints = getattr(self, name)
-            column = np.zeros(size, dtype=np.int64)
-            column[: len(old)] = old
-            setattr(self, name, column)
+            if len(old) < size:
+                column = np.zeros(size, dtype=np.int64)
+                column[: len(old)] = old
+                setattr(self, name, column)
 
 
 def _each(owners: Ints | int, count: int) -> list[int]:
