@@ -16,7 +16,9 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
-from tidemill.files.run import Run, gathered, parts_until
+import numpy as np
+
+from tidemill.files.run import Run, gathered
 
 
 class Layers:
@@ -49,12 +51,22 @@ class Layers:
         """Copy the rows of sorted runs to the layers, or the first of them; the runs move behind
         what was copied.
         """
-        for limit, pieces in islice(self._layers, layers_max):
-            parts = parts_until(runs, limit)
+        layers = list(islice(self._layers, layers_max))
+        limits = [limit for limit, _ in layers]
+        keys = np.array([key for key, _ in limits], np.int64)
+        bounds = [[run.position, *run.until_each(limits, keys)] for run in runs]
+        for number, (_, pieces) in enumerate(layers):
+            parts = [
+                (run, bound[number], bound[number + 1])
+                for run, bound in zip(runs, bounds, strict=True)
+                if bound[number] < bound[number + 1]
+            ]
             if parts:
                 piece = gathered(parts)
                 pieces.append(piece)
                 self.bytes += piece.nbytes
+        for run, bound in zip(runs, bounds, strict=True):
+            run.position = bound[-1]
 
     def pop(self) -> list[Run]:
         """The pieces of the first layer, which is no more."""

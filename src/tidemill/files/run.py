@@ -138,6 +138,16 @@ class Run:
                 stop = start + int(self.seqs[start:stop].searchsorted(seq, "right"))
         return max(stop, self.position)
 
+    def until_each(self, limits: Sequence[tuple[int, int]], keys: Numbers) -> list[int]:
+        """What `until` says of each of these rows, which ascend; `keys` are theirs."""
+        found = self.keys.searchsorted(keys, "right")
+        # Where no row has the key of a limit, its seq does not matter.
+        is_tied = self.keys[found - 1] == keys
+        stops: list[int] = np.maximum(found, self.position).tolist()
+        for at in np.flatnonzero(is_tied).tolist():
+            stops[at] = self.until(*limits[at])
+        return stops
+
     def part(self, start: int, stop: int) -> Run:
         """Rows [start, stop), sharing memory."""
         return Run(
