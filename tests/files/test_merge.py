@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from hypothesis.stateful import (
 import tidemill as tm
 from tests.files.stored_frames import StoredFrames
 from tidemill.files.choice import Choice
-from tidemill.files.frame_table import Entry
+from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.layers import Layers
 from tidemill.files.merge import Merge
 from tidemill.files.run import Run
@@ -286,3 +287,31 @@ def test_payloads_of_any_type_are_merged_with_their_keys() -> None:
     assert [row[:2] for row in found] == sorted(row[:2] for row in frames.rows)
     for key, seq, payload in found:
         assert payload == {"id": seq, "tags": [str(key)] * (seq % 3)}  # type: ignore[comparison-overlap]
+
+
+def test_rows_pushed_before_all_others_do_not_pile_up_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bytes_max = 64 * 1024
+    opened: list[Merge] = []
+
+    def small_merge(frames: FrameList, load: Callable[[list[Entry]], list[Run]]) -> Merge:
+        opened.append(Merge(frames, load, bytes_max=bytes_max))
+        return opened[-1]
+
+    monkeypatch.setattr("tidemill.files.cursor.Merge", small_merge)
+    monkeypatch.setattr("tidemill.files.merge._REFINED_ROWS", 64)
+    model: list[int] = []
+    with tm.PriorityQueue(tmp_path / "queue", sync="none") as queue:
+        for number in range(1_000):
+            keys = range(100_000 - 10 * number, 100_010 - 10 * number)
+            queue.push([(key, b"x" * 40) for key in keys])
+            model = [*keys, *model]
+            # A peek makes room as well as a pop does.
+            assert queue.peek().keys.to_pylist() == model[:1]
+            if number % 3:
+                assert queue.pop().keys.to_pylist() == [model.pop(0)]
+            assert sum(window.nbytes for window in opened[-1]._windows) < 2 * bytes_max
+        # Opening anew costs a look at every frame there is: it is to be rare.
+        assert 1 < len(opened) < 50
+        assert queue.pop(-1).keys.to_pylist() == model

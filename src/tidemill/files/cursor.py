@@ -115,10 +115,7 @@ class Cursor:
             arrived = self._state.next_seq - 1
             generation = self._generation
             if self._inbox:
-                for entry in self._inbox:
-                    if entry.bucket in self._merges:
-                        self._merges[entry.bucket].add(entry)
-                self._inbox.clear()
+                self._pass_on_pushes()
             bucket = self._first_bucket()
         parts: list[tuple[int, Merge, Choice]] = []
         wanted = rows
@@ -180,6 +177,16 @@ class Cursor:
 
     def read_live(self, entry: Entry) -> Run:
         return self._reader.read_live(entry, self.fork.cuts)
+
+    def _pass_on_pushes(self) -> None:
+        """Let the open merges know of new frames. Called under the guard."""
+        for entry in self._inbox:
+            if entry.bucket in self._merges:
+                self._merges[entry.bucket].add(entry)
+        self._inbox.clear()
+        # What is pushed before all else, and not popped, would pile up in memory for ever.
+        for bucket in [bucket for bucket, merge in self._merges.items() if merge.is_oversized]:
+            del self._merges[bucket]
 
     def _first_bucket(self) -> int | None:
         if self._floor is None:

@@ -91,6 +91,15 @@ class Merge:
         heapq.heappush(self._late, Source(entry.key_min, entry.seq_min, entry))
 
     @property
+    def is_oversized(self) -> bool:
+        """Whether late rows that nobody has popped yet take up too much of the windows: whoever
+        opens the merge anew finds them on disk.
+        """
+        # The last one is what the others were put before, and may be a single frame of any size.
+        before_last = self._windows[:-1]
+        return sum([window.nbytes for window in before_last]) > self._bytes_max // 2
+
+    @property
     def is_empty(self) -> bool:
         """Whether no row is left, as far as is known without loading."""
         held = self._windows or self._loaded or self._late or self._near
