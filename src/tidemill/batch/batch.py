@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch.frame import (
-    KEY_FIELD,
     SEQ_FIELD,
     TIME_FIELD,
     body_schema,
@@ -243,8 +242,10 @@ class Batch:
         >>> Batch.of([(1, b"a")]).to_arrow().num_columns
         4
         """
-        payload = self.payload.add_column(0, TIME_FIELD, self.times)
-        return payload.add_column(0, KEY_FIELD, self.keys).add_column(0, SEQ_FIELD, self.seqs)
+        body = self._body
+        if self._first_seq is None:
+            return body.select([1, 0, *range(2, body.num_columns)])
+        return body.add_column(0, SEQ_FIELD, self.seqs).add_column(2, TIME_FIELD, self.times)
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with the columns seq, key, time and the payload's.
