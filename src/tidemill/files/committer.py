@@ -44,8 +44,9 @@ class Committer(Combining[Operation]):
             self._hand_over()
 
     def _commit(self, group: list[Operation]) -> None:
-        if len(group) == 1 and type(group[0]) is not PushOne:
-            self._write(group)
+        if len(group) == 1:
+            [alone] = group
+            self._write([self._combine([alone])] if type(alone) is PushOne else group)
             return
         singles = [operation for operation in group if type(operation) is PushOne]
         others = [operation for operation in group if type(operation) is not PushOne]

@@ -349,7 +349,7 @@ class ConsumingEnd:
                 self._cursor.fork.id,
                 selection.cut,
                 rows,
-                sync=folder.options.syncs_takes or (bool(frames) and folder.options.syncs_pushes),
+                sync=folder.syncs_takes or (bool(frames) and folder.syncs_pushes),
                 selection=selection,
                 frames=frames,
             )
@@ -357,7 +357,7 @@ class ConsumingEnd:
 
     def _cut(self, cut: Cut, rows: int) -> None:
         folder = self._core.folder
-        folder.commit(Consume(self._cursor.fork.id, cut, rows, sync=folder.options.syncs_takes))
+        folder.commit(Consume(self._cursor.fork.id, cut, rows, sync=folder.syncs_takes))
 
     def _after_take(self, rows: int) -> None:
         # Not by len(), which raises once the queue is closed; what was taken must reach the caller.

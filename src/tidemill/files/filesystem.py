@@ -149,23 +149,17 @@ class LocalFile:
         return pa.py_buffer(self.pread(length, offset))
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
-        if len(parts) <= _IOV_MAX:
-            self._pwrite_some(parts, offset)
-            return
-        for start in range(0, len(parts), _IOV_MAX):
-            offset += self._pwrite_some(parts[start : start + _IOV_MAX], offset)
-
-    def _pwrite_some(self, parts: Sequence[Buffer], offset: int) -> int:
-        """Write as many parts as one call takes; returns how many bytes that is."""
-        wanted = sum(map(len, parts))  # type: ignore[arg-type]
+        while len(parts) > _IOV_MAX:
+            self.pwrite(parts[:_IOV_MAX], offset)
+            offset += sum(map(len, parts[:_IOV_MAX]))  # type: ignore[arg-type]
+            parts = parts[_IOV_MAX:]
         done = os.pwritev(self._fd, parts, offset)  # type: ignore[arg-type]
-        if done != wanted:
+        if done != sum(map(len, parts)):  # type: ignore[arg-type]
             rest = memoryview(b"".join(parts))[done:]  # type: ignore[arg-type]
             while rest:
                 written = os.pwrite(self._fd, rest, offset + done)
                 rest = rest[written:]
                 done += written
-        return wanted
 
     if sys.platform == "darwin":
 

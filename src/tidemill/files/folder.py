@@ -104,7 +104,7 @@ class Folder(View):
         self.options = options
         self.buckets_open_max = options.buckets_open_max
         self.tolerates_damage = options.on_corruption == "continue"
-        self.syncs_takes = options.syncs_takes
+        self.syncs_pushes, self.syncs_takes = options.syncs_pushes, options.syncs_takes
         # What can be refused without looking at the folder is refused before anything is made.
         choose(None, options.bucket)
         if options.schema is not None:

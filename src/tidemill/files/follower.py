@@ -78,7 +78,7 @@ class Follower(View):
         self.options = options
         self.buckets_open_max = options.buckets_open_max
         self.tolerates_damage = options.on_corruption == "continue"
-        self.syncs_takes = options.syncs_takes
+        self.syncs_pushes, self.syncs_takes = options.syncs_pushes, options.syncs_takes
         self._journal = path / JOURNAL_NAME
         self._files = OpenFiles(fs, write=False)
         self._lock = threading.RLock()

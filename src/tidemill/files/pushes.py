@@ -31,7 +31,7 @@ class PushRequest(NamedTuple):
 
 def push_operation(folder: Folder, given: GivenRows | PlainRow) -> Push | PushOne:
     """The rows, of which there is at least one, on their way into the journal."""
-    sync = folder.options.syncs_pushes
+    sync = folder.syncs_pushes
     if isinstance(given, PlainRow) or folder.preparation.may_share(given):
         return PushOne(given, sync=sync)
     return Push(sync=sync, frames=folder.preparation.frames(given))
@@ -39,7 +39,7 @@ def push_operation(folder: Folder, given: GivenRows | PlainRow) -> Push | PushOn
 
 def push_receipt(folder: Folder, operation: Push | PushOne | None, count: int) -> Receipt:
     """The receipt of an operation that was committed; None stands for the push of nothing."""
-    durability: Durability = "synced" if folder.options.syncs_pushes else "buffered"
+    durability: Durability = "synced" if folder.syncs_pushes else "buffered"
     if operation is None:
         return Receipt(folder.state.next_seq, folder.state.arrived, 0, durability)
     if isinstance(operation, PushOne):

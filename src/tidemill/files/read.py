@@ -105,7 +105,7 @@ class Read:
             elif frames:
                 end._check()
                 folder = end._core.folder
-                folder.commit(Push(sync=folder.options.syncs_pushes, frames=frames))
+                folder.commit(Push(sync=folder.syncs_pushes, frames=frames))
                 end._core.maintenance.after_push()
         finally:
             if selection.parts:

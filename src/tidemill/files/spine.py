@@ -71,16 +71,20 @@ class SpineFile:
 
     def write(self, synced: int) -> None:
         """Write what was noted; the disk is safe up to `synced`."""
-        entries = [(*record, synced) for record in self._waiting]
+        parts: list[bytes] = []
+        for place, length, rows in self._waiting:
+            fields = _FIELDS.pack(place, length, rows, synced)
+            parts += (fields, _CHECK.pack(_digest(fields)))
         self._waiting.clear()
         if self._file is None:
             return
+        entries = b"".join(parts)
         try:
-            self._file.pwrite([pack_entries(entries)], self._end)
+            self._file.pwrite([entries], self._end)
         except OSError as error:
             logger.warning("the spine %s ends early: %s", self._path, error)
             self.close()
-        self._end += ENTRY_BYTES * len(entries)
+        self._end += len(entries)
 
     def sync(self) -> None:
         if self._file is not None:
@@ -93,11 +97,6 @@ class SpineFile:
                 file.close()
         except OSError as error:
             logger.warning("the spine %s was not closed well: %s", self._path, error)
-
-
-def pack_entries(entries: Iterable[tuple[int, int, int, int]]) -> bytes:
-    packed = [_FIELDS.pack(*entry) for entry in entries]
-    return b"".join([fields + _CHECK.pack(_digest(fields)) for fields in packed])
 
 
 def unpack_entries(data: bytes) -> list[SpineEntry]:

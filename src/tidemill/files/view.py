@@ -43,7 +43,8 @@ class View:
     reader: FrameReader
     segments: dict[int, Segment]
     holds: Holds
-    syncs_takes: bool  # whether what is consumed is synced
+    syncs_pushes: bool  # whether what is pushed is synced
+    syncs_takes: bool  # ... and what is consumed
     tolerates_damage: bool  # whether damaged frames are passed over
     wait_s_max = threading.TIMEOUT_MAX  # for how long to sleep at most, until news is looked for
 

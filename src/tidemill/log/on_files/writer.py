@@ -53,7 +53,7 @@ class FileWriter(LogWriter):
                 for mark in marks:
                     folder.state.log.check_room(producer=mark.producer)
                 prepared = [PreparedFrame(0, one.body, 0, 0, one.fingerprint) for one in frames]
-                sync = folder.options.syncs_pushes
+                sync = folder.syncs_pushes
                 folder.commit(AppendRows(reservation.first, prepared, marks, sync=sync))
                 self._numbering.durable(reservation)
             except BaseException:
