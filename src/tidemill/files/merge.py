@@ -32,13 +32,13 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from tidemill.files.choice import Choice, choose_from
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.layers import Layers
 from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Pending, Source
+from tidemill.files.quantiles import quantiles
 from tidemill.files.run import Run, merged, parts_until
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
@@ -52,7 +52,6 @@ _AHEAD_FRAMES = 8  # read before anyone asked for more than one
 _MORE_FRAMES = 64  # read at once at most, where frames overlap: more may not be needed yet
 _AHEAD_BYTES = 1024 * 1024
 _AHEAD_ROWS = 2048  # made ready at first where frames overlap; twice as many each time
-_STRIDE_MIN = 16  # rows of a run for each sample
 _NUMBERS_BYTES = 17  # that a seq and a time take beside the row of a frame, and one for rounding
 _head = itemgetter(0)
 
@@ -180,7 +179,10 @@ class Merge:
         if len(self._near) > _NEAR_RUNS_MAX and self._windows:
             self._refine(rows)
             slices, last = self._reach(rows, key_max)
-        return slices + [(run, run.position, run.until(*last)) for run, _ in self._near]
+        # No run gives more rows than are wanted in all, however many of its rows are urgent.
+        return slices + [
+            (run, run.position, min(run.until(*last), run.position + rows)) for run, _ in self._near
+        ]
 
     def _reach(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], tuple[int, int]]:
         """(parts of the windows, the row that the next ones are not beyond); late frames that reach
@@ -381,30 +383,8 @@ class Merge:
 
     def _limit(self, rows: int, bound: tuple[int, int]) -> tuple[int, int]:
         """A row below `bound` up to which the loaded runs hold about `rows`, and some anyway."""
-        limits = self._limits(rows, 1)
+        limits = quantiles([run for run, _ in self._loaded], rows, 1)
         return min([(bound[0], bound[1] - 1), *limits])
-
-    def _limits(self, rows: int, count: int) -> list[tuple[int, int]]:
-        """So many rows, or fewer, between which the loaded runs hold about `rows` rows each.
-
-        Every run gives one row in `stride` as a sample, so that long runs and short ones count
-        alike.
-        """
-        # What a run has beyond its last sample is not counted, so that samples lie close.
-        stride = max(rows // len(self._loaded) // 4, _STRIDE_MIN)
-        samples = [run.sample(stride) for run, _ in self._loaded if len(run) >= stride]
-        total = sum([len(keys) for keys, _ in samples])
-        ranks = [max(number * rows // stride, 1) - 1 for number in range(1, count + 1)]
-        ranks = sorted({rank for rank in ranks if rank < total})
-        if not ranks:
-            return []
-        keys = np.concatenate([keys for keys, _ in samples])
-        seqs = np.concatenate([seqs for _, seqs in samples])
-        limits = []
-        for rank, key in zip(ranks, np.partition(keys, ranks)[ranks].tolist(), strict=True):
-            among = rank - int(np.count_nonzero(keys < key))
-            limits.append((key, int(np.partition(seqs[keys == key], among)[among])))
-        return limits
 
     def _fill_layers(self) -> None:
         """Make layers from more frames than memory holds: each is read, gives its least rows, and
@@ -415,9 +395,10 @@ class Merge:
         most = max(self._bytes_max * 3 // 4 // row_bytes, 1)
         layer_rows = min(most, WINDOW_ROWS)
         # What is loaded stands for all that begins before the last row that could be among them.
-        (last,) = self._limits(most, 1) or [max(run.last for run, _ in self._loaded)]
+        runs = [run for run, _ in self._loaded]
+        (last,) = quantiles(runs, most, 1) or [max(run.last for run in runs)]
         share = len(self._loaded) / (len(self._loaded) + self._pending.count_until(last[0]))
-        limits = self._limits(max(int(layer_rows * share), 1), most // layer_rows)
+        limits = quantiles(runs, max(int(layer_rows * share), 1), most // layer_rows)
         self._layers.begin(limits or [BEYOND])
         loaded, self._loaded = self._loaded, []
         while loaded:
