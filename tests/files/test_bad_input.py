@@ -186,6 +186,10 @@ STRANGERS: dict[str, dict[str, bytes]] = {
     "papers": {"thesis.txt": b"years of work"},
     "hidden": {".git": b"x"},
     "somebody's lock": {"lock": b"x", "data.db": b"y"},
+    "somebody's lock alone": {"lock": b"4711\n"},
+    "somebody's settings": {"settings.json": b'{"theme": "dark"}'},
+    "somebody's journal": {"journal/2026-11-16.txt": b"dear diary"},
+    "somebody's journal as a file": {"journal": b"dear diary"},
 }
 
 
@@ -194,6 +198,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     tmp_path: Path, files: dict[str, bytes]
 ) -> None:
     for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     before = listing(tmp_path)
     with pytest.raises(tm.NotAQueue):

@@ -26,11 +26,9 @@ from tidemill.files.committer import Committer
 from tidemill.files.cursor import Cursor
 from tidemill.files.filesystem import FileSystem
 from tidemill.files.frame_reader import FrameReader
-from tidemill.files.head import NAME as HEAD_NAME
 from tidemill.files.head import HeadFile
 from tidemill.files.index import Index
-from tidemill.files.journal import Journal
-from tidemill.files.lock import NAME as LOCK_NAME
+from tidemill.files.journal import JOURNAL_NAME, Journal
 from tidemill.files.lock import OwnerLock
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.operation import (
@@ -42,23 +40,18 @@ from tidemill.files.operation import (
     RemoveFork,
     Retire,
 )
-from tidemill.files.pin import FOLDER as READERS_NAME
 from tidemill.files.pin import try_sweep_readers
-from tidemill.files.pointers import FOLDER as CONSUMERS_NAME
 from tidemill.files.pointers import take_back_pointers
 from tidemill.files.preparation import Preparation
-from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
 from tidemill.files.recovery import Recovered, Recovery
 from tidemill.files.settings import LOG, QUEUE, Settings, read_settings, write_settings
-from tidemill.files.staging import FOLDER as STAGING_NAME
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
+from tidemill.files.strangers import refuse_strangers
 from tidemill.files.view import View
 from tidemill.limits import BUCKETS_OPEN_MAX, SEGMENT_BYTES, TINY_FRAMES_MIN
 
 logger = logging.getLogger(__name__)
-
-JOURNAL_NAME = "journal"
 
 SyncMode: TypeAlias = Literal["none", "data", "index", "full"]
 CorruptionMode: TypeAlias = Literal["abort", "continue"]
@@ -213,13 +206,8 @@ class Folder(View):
                 self.fs.sync_folder(self.path.parent)
             except PermissionError as error:
                 logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
-        ours = {"settings.json", "settings.json.new", LOCK_NAME, JOURNAL_NAME, QUARANTINE_NAME}
-        ours |= {HEAD_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME}
-        if not missing and names and "settings.json" not in names and names - ours:
-            strange = sorted(names - ours)[0]
-            raise NotAQueue(
-                f"{self.path} holds {strange!r} and is no queue; give an empty or a new folder"
-            )
+        if not missing:
+            refuse_strangers(self.fs, self.path, names, self.options.kind)
 
     def _open(self, undo: ExitStack) -> None:
         found = read_settings(self.fs, self.path, kind=self.options.kind)

@@ -28,12 +28,13 @@ from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import cover_all
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import JOURNAL_NAME, FolderOptions, choose_of
+from tidemill.files.folder import FolderOptions, choose_of
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import FrameList, buckets_of
 from tidemill.files.head import Head, read_head
 from tidemill.files.hold import Holds
 from tidemill.files.index import Index
+from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.pin import Pin, try_sweep_readers
 from tidemill.files.record import Kind, split_place

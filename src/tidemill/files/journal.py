@@ -36,6 +36,8 @@ from tidemill.limits import RECORDS_PER_SEGMENT_MAX, ZEROES_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
+JOURNAL_NAME = "journal"  # of the folder that holds the segments
+
 StateBytes: TypeAlias = bytes  # a state as it opens a segment
 
 _OFFSET_MAX = 2**32 - 1

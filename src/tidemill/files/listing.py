@@ -15,7 +15,7 @@ from tidemill.batch.header import FrameHeader
 from tidemill.errors import Corrupt, NotAQueue
 from tidemill.files.cut import unpack_cut
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.folder import JOURNAL_NAME
+from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.record import Kind, split_place
 from tidemill.files.scan import Damage, Finding, Found, scan
 from tidemill.files.segment import segment_path

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "lock"
 _EPOCH_MAX = 2**62
+_OPENING = b'{"pid": '  # how the file begins
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -92,6 +93,19 @@ def _forget_inherited() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_inherited)
+
+
+def is_owner_file(fs: FileSystem, path: Path) -> bool:
+    """Whether a file may be the lock of a folder, as far as a crash can have left it."""
+    try:
+        file = fs.open(path)
+    except IsADirectoryError:
+        return False
+    try:
+        data = file.pread(256, 0).rstrip(b"\0")
+    finally:
+        file.close()
+    return data[: len(_OPENING)] == _OPENING[: len(data)]
 
 
 def read_owner(file: File) -> tuple[int | None, int]:

@@ -105,6 +105,8 @@ def _parse(data: bytes, folder: Path, kind: str | None) -> Settings:
         document = json.loads(data)
         found = document.pop("check")
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, KeyError) and not {"format", "kind"} & document.keys():
+            raise NotAQueue(f"{folder} has a {NAME} that is not of a queue or a log") from error
         raise Corrupt(f"the settings cannot be read: {error}") from error
     if found != _check(document):
         raise Corrupt("the settings do not match their checksum")

@@ -23,7 +23,7 @@ from tidemill.files.doctor.look import Look, summary_problem, take_look
 from tidemill.files.doctor.segment_check import Checked, Known, SegmentCheck, Thread
 from tidemill.files.doctor.survey import Survey
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import JOURNAL_NAME
+from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.quarantine import check_copies
 from tidemill.files.record import split_place
 from tidemill.files.report import Findings, OnProgress, Progress, Report, counted

@@ -8,10 +8,10 @@ from pathlib import Path
 from tidemill.errors import Corrupt, NotAQueue
 from tidemill.files import advice, quarantine, settings
 from tidemill.files.filesystem import FileSystem, Surroundings
-from tidemill.files.folder import JOURNAL_NAME
 from tidemill.files.head import BYTES as HEAD_BYTES
 from tidemill.files.head import NAME as HEAD_NAME
 from tidemill.files.head import is_whole
+from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.lock import NAME as LOCK_NAME
 from tidemill.files.lock import read_owner
 from tidemill.files.pin import FOLDER as READERS_NAME

@@ -1,0 +1,54 @@
+"""What a folder holds that is not ours: such a folder is left as it is.
+
+A folder with settings of ours is a queue, whatever else lies there. One without may be new, or its
+maker died before it was done; then it holds nothing but what making a queue leaves behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from tidemill.errors import NotAQueue
+from tidemill.files.filesystem import FileSystem
+from tidemill.files.head import NAME as HEAD_NAME
+from tidemill.files.journal import JOURNAL_NAME
+from tidemill.files.lock import NAME as LOCK_NAME
+from tidemill.files.lock import is_owner_file
+from tidemill.files.pin import FOLDER as READERS_NAME
+from tidemill.files.pointers import FOLDER as CONSUMERS_NAME
+from tidemill.files.quarantine import FOLDER as QUARANTINE_NAME
+from tidemill.files.settings import DRAFT_NAME, read_settings
+from tidemill.files.settings import NAME as SETTINGS_NAME
+from tidemill.files.staging import FOLDER as STAGING_NAME
+
+_OURS = {
+    *(SETTINGS_NAME, DRAFT_NAME, LOCK_NAME, JOURNAL_NAME, HEAD_NAME),
+    *(QUARANTINE_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME),
+}
+_OF_THE_JOURNAL = re.compile(r"\d{16}\.(segment|summary|spine)")
+
+
+def refuse_strangers(fs: FileSystem, folder: Path, names: Collection[str], kind: str) -> None:
+    """Raise unless the folder, which holds these names, is a queue or can become one."""
+    if SETTINGS_NAME in names:
+        if LOCK_NAME not in names:
+            # Whoever made these settings never had it open: they are read before the lock is made.
+            read_settings(fs, folder, kind=kind)
+        return
+    strange = sorted(name for name in names if name not in _OURS)
+    if not strange and LOCK_NAME in names and not is_owner_file(fs, folder / LOCK_NAME):
+        strange = [LOCK_NAME]
+    if not strange and JOURNAL_NAME in names:
+        try:
+            inside = fs.list_folder(folder / JOURNAL_NAME)
+        except NotADirectoryError:
+            strange = [JOURNAL_NAME]
+        else:
+            others = sorted(name for name in inside if not _OF_THE_JOURNAL.fullmatch(name))
+            strange = [f"{JOURNAL_NAME}/{name}" for name in others]
+    if strange:
+        raise NotAQueue(
+            f"{folder} holds {strange[0]!r} and is no queue; give an empty or a new folder"
+        )
