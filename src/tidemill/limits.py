@@ -29,6 +29,8 @@ SCHEMA_VERSIONS_MAX = 1_000
 NAME_LENGTH_MAX = 64
 COUNTER_NAME_LENGTH_MAX = 256
 FORKS_MAX = 10_000
+SEQ_MAX = 2**62  # an arrival number that stored bytes may claim
+SEGMENTS_MAX = 2**31 - 1  # of one folder, counted through its life
 
 SHARED_FRAME_ITEM_BYTES_MAX = 64 * KIB  # a larger single item gets a frame of its own
 COMMIT_BYTES_MAX = 256 * MIB  # of operations that share a write, unless one alone is larger

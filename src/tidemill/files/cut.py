@@ -86,6 +86,8 @@ def unpack_cut(payload: bytes | memoryview, place: int) -> tuple[int, Cut, int]:
     if len(payload) != _FIELDS.size:
         raise Corrupt(f"a cut has {_FIELDS.size} bytes, not {len(payload)}")
     fork, _, arrived, low, high, seq, rows = _FIELDS.unpack(payload)
+    if not 0 <= rows <= arrived:
+        raise Corrupt(f"a cut consumes {rows} of the {arrived} items that had arrived")
     return fork, Cut(place, arrived, low, high, seq), rows
 
 

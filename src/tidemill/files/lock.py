@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tidemill.errors import Locked
 from tidemill.files.filesystem import File, FileSystem
+from tidemill.files.record import EPOCH_MAX
 
 logger = logging.getLogger(__name__)
 
 NAME = "lock"
-_EPOCH_MAX = 2**62
 _OPENING = b'{"pid": '  # how the file begins
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
@@ -117,5 +117,5 @@ def read_owner(file: File) -> tuple[int | None, int]:
         return None, 0
     # The file is a hint for people and may hold anything; the epochs that count stand in the
     # journal.
-    is_sane = type(pid) is int and type(epoch) is int and 0 <= epoch < _EPOCH_MAX
+    is_sane = type(pid) is int and type(epoch) is int and 0 <= epoch < EPOCH_MAX
     return (pid, epoch) if is_sane else (None, 0)

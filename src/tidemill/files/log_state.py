@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
-from tidemill.errors import Corrupt, TooLarge
+from tidemill.errors import TooLarge
+from tidemill.files.documents import natural, pack_document, parse_document
 from tidemill.limits import DIGEST_BYTES_MAX, NOTE_BYTES_MAX, NOTES_MAX, PRODUCERS_MAX, SKIPS_KEPT
 from tidemill.names import check_name
 
@@ -77,14 +77,14 @@ class LogState:
         """What `to_json` gave; raises `ValueError`, `KeyError` or `TypeError` otherwise."""
         state = cls()
         if document:
-            state.first = _natural(document["first"])
+            state.first = natural(document["first"])
             for item in document["marks"]:
                 state.mark(mark_from_json(item))
             for name, value in document["notes"].items():
                 state.note(*_checked_note(name, value))
             # Folders that were written before numbers could be skipped do not say.
             for first, next_seq in document.get("skipped", []):
-                state.skip(_natural(first), _natural(next_seq))
+                state.skip(natural(first), natural(next_seq))
         return state
 
 
@@ -98,45 +98,47 @@ def mark_from_json(item: Any) -> Mark:
     found = bytes.fromhex(digest)
     if len(found) > DIGEST_BYTES_MAX:
         raise ValueError("a digest is too long")
-    return Mark(producer, _natural(number), _natural(first), _natural(last), found)
+    return Mark(producer, natural(number), natural(first), natural(last), found)
 
 
 def pack_mark(mark: Mark) -> bytes:
     """The record of a mark."""
-    return _pack(mark_to_json(mark))
+    return pack_document(mark_to_json(mark))
 
 
 def unpack_mark(payload: bytes) -> Mark:
-    return _parse(payload, mark_from_json)
+    return parse_document(payload, mark_from_json)
 
 
 def pack_trim(first: int) -> bytes:
     """The record of a trim."""
-    return _pack({"first": first})
+    return pack_document({"first": first})
 
 
 def unpack_trim(payload: bytes) -> int:
-    return _parse(payload, lambda found: _natural(found["first"]))
+    return parse_document(payload, lambda found: natural(found["first"]))
 
 
 def pack_skip(next_seq: int, time_us: int) -> bytes:
     """The record of numbers that were skipped."""
-    return _pack({"next": next_seq, "time_us": time_us})
+    return pack_document({"next": next_seq, "time_us": time_us})
 
 
 def unpack_skip(payload: bytes) -> tuple[int, int]:
     """(the next number, the time of those before it)."""
-    return _parse(payload, lambda found: (_natural(found["next"]), _natural(found["time_us"])))
+    return parse_document(
+        payload, lambda found: (natural(found["next"]), natural(found["time_us"]))
+    )
 
 
 def pack_note(name: str, value: str) -> bytes:
     """The record of a note."""
-    return _pack({"name": name, "value": value})
+    return pack_document({"name": name, "value": value})
 
 
 def unpack_note(payload: bytes) -> tuple[str, str]:
     """(name, value)."""
-    return _parse(payload, lambda found: _checked_note(found["name"], found["value"]))
+    return parse_document(payload, lambda found: _checked_note(found["name"], found["value"]))
 
 
 def _checked_note(name: object, value: object) -> tuple[str, str]:
@@ -146,20 +148,3 @@ def _checked_note(name: object, value: object) -> tuple[str, str]:
     if len(value.encode()) > NOTE_BYTES_MAX:
         raise ValueError("a note is too long")
     return name, value
-
-
-def _pack(document: object) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _parse(payload: bytes, read: Any) -> Any:
-    try:
-        return read(json.loads(payload))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Corrupt(f"the record makes no sense: {error}") from error
-
-
-def _natural(value: object) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no whole number from 0 on")
-    return value

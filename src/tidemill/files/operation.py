@@ -6,23 +6,22 @@ group commit (numbers and time are given then), and applied once it is written.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tidemill.batch import PlainRow
-from tidemill.errors import Corrupt
 from tidemill.files.bucket import Keys
 from tidemill.files.combining import Request
 from tidemill.files.cut import Cut, pack_cut
+from tidemill.files.documents import natural, pack_document, parse_document
 from tidemill.files.draft import Draft, PreparedFrame
 from tidemill.files.frame_table import Entry
 from tidemill.files.record import ENVELOPE_BYTES, Kind, padded
 from tidemill.files.state import State
-
-T = TypeVar("T")
+from tidemill.limits import SEGMENTS_MAX, SEQ_MAX
+from tidemill.names import check_name
 
 
 class GivenRows(NamedTuple):
@@ -261,55 +260,56 @@ def _twice(kind: Kind, document: dict[str, Any]) -> list[tuple[Kind, bytes]]:
     """A record that much hangs on, and that is rare: a second copy makes up for damage to the
     first.
     """
-    return [(kind, _pack(document))] * 2
+    return [(kind, pack_document(document))] * 2
 
 
 def unpack_fork(payload: bytes) -> tuple[int, str, int]:
     """(id, name, id of the parent)."""
-    return _parse(
-        payload, lambda found: (int(found["id"]), str(found["name"]), int(found["parent"]))
+    return parse_document(
+        payload,
+        lambda found: (
+            natural(found["id"]),
+            check_name(found["name"], what="fork"),
+            natural(found["parent"]),
+        ),
     )
 
 
 def unpack_remove(payload: bytes) -> int:
-    return _parse(payload, lambda found: int(found["id"]))
+    return parse_document(payload, lambda found: natural(found["id"]))
 
 
 def unpack_retire(
     payload: bytes,
 ) -> tuple[list[int], dict[int, frozenset[int]], dict[int, int], int, int]:
     """(segments, audiences, what forks have left, up to which seq, items dropped)."""
-    return _parse(
+    return parse_document(
         payload,
         lambda found: (
-            [int(number) for number in found["segments"]],
-            {int(id): frozenset(int(fork) for fork in forks) for id, forks in found["audiences"]},
-            {int(id): int(count) for id, count in found["live"]},
-            int(found["arrived"]),
-            int(found["dropped"]),
+            [natural(number, SEGMENTS_MAX) for number in found["segments"]],
+            {natural(id): frozenset(map(natural, forks)) for id, forks in found["audiences"]},
+            *_counts(found),
+            natural(found["dropped"]),
         ),
     )
 
 
 def unpack_quarantine(payload: bytes) -> tuple[int, int, dict[int, int], int]:
     """(place, rows, what forks have left, up to which seq)."""
-    return _parse(
+    return parse_document(
         payload,
         lambda found: (
-            int(found["place"]),
-            int(found["rows"]),
-            {int(id): int(count) for id, count in found["live"]},
-            int(found["arrived"]),
+            natural(found["place"]),
+            natural(found["rows"]),
+            *_counts(found),
         ),
     )
 
 
-def _pack(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _parse(payload: bytes, read: Callable[[Any], T]) -> T:
-    try:
-        return read(json.loads(payload))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise Corrupt(f"the record makes no sense: {error}") from error
+def _counts(found: Any) -> tuple[dict[int, int], int]:
+    """(what forks have left, up to which seq)."""
+    live = {natural(id): natural(count) for id, count in found["live"]}
+    arrived = natural(found["arrived"], SEQ_MAX)
+    if max(live.values(), default=0) > arrived:
+        raise ValueError("a fork has more items left than had arrived")
+    return live, arrived

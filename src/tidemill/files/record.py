@@ -34,13 +34,14 @@ from typing import NamedTuple
 import xxhash
 
 from tidemill.errors import Corrupt, UnknownFormat
-from tidemill.limits import FRAME_BODY_BYTES_MAX, STATE_BYTES_MAX
+from tidemill.limits import FRAME_BODY_BYTES_MAX, INT64_MAX, STATE_BYTES_MAX
 
 ENVELOPE_BYTES = 64
 ALIGNMENT = 64
 MAGIC = b"TMRC"
 VERSION = 1
 COMMIT = 1
+EPOCH_MAX = 2**62  # far beyond what opening a folder again and again leads to
 
 PAYLOAD_BYTES_MAX = max(FRAME_BODY_BYTES_MAX + 4096, STATE_BYTES_MAX)
 
@@ -172,6 +173,8 @@ def unpack_envelope(data: bytes | memoryview, place: int) -> Envelope | None:
         raise Corrupt(f"the record belongs at place {found:#x}, but lies at {place:#x}")
     if kind not in _KINDS or flags & ~COMMIT or spare or reserved:
         raise UnknownFormat(f"the record has kind {kind}, flags {flags}: a newer release wrote it")
+    if synced > INT64_MAX or epoch > EPOCH_MAX:
+        raise Corrupt(f"the record has epoch {epoch} and says that {synced:#x} was synced")
     if length > PAYLOAD_BYTES_MAX:
         raise Corrupt(
             f"the record claims {length} bytes, more than the {PAYLOAD_BYTES_MAX} allowed"

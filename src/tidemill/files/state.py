@@ -7,15 +7,15 @@ with this state, so that older ones can go.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from tidemill.errors import Corrupt
 from tidemill.files.cut import Cut, Cuts, cover_all
+from tidemill.files.documents import natural, pack_document, parse_document, whole
 from tidemill.files.log_state import LogState
 from tidemill.files.origin import Origin
-from tidemill.limits import FORKS_MAX
+from tidemill.limits import FORKS_MAX, SEGMENTS_MAX, SEQ_MAX
 from tidemill.names import check_name
 
 ROOT = 0  # the id of the queue's own consuming end
@@ -214,37 +214,39 @@ class State:
         }
         if log := self.log.to_json():
             document["log"] = log
-        return json.dumps(document, separators=(",", ":")).encode()
+        return pack_document(document)
 
     @classmethod
     def from_json(cls, data: bytes | memoryview) -> tuple[State, list[int]]:
         """(state, numbers of the older segments); `Corrupt` if it makes no sense."""
-        try:
-            document = json.loads(bytes(data))
-            state = cls()
-            state.next_seq = _natural(document["next_seq"])
-            state.time_us = _whole(document["time_us"])
-            state.next_fork = _natural(document["next_fork"])
-            state.next_audience = _natural(document["next_audience"])
-            state.dropped = _natural(document["dropped"])
-            state.forks = {}
-            for item in document["forks"]:
-                fork = _parse_fork(item)
-                state.forks[fork.id] = fork
-            if ROOT not in state.forks or len(state.forks) > FORKS_MAX + 1:
-                raise ValueError("no root, or too many forks")
-            for id, forks in document["audiences"]:
-                state.audiences[_natural(id)] = frozenset(_natural(fork) for fork in forks)
-            for place, rows in document["quarantined"]:
-                state.quarantined[_natural(place)] = _natural(rows)
-            # Folders that were written before segments could be adopted do not say.
-            for number, written_as, shift, time_us in document.get("adopted", []):
-                origin = Origin(_natural(written_as), _whole(shift), _whole(time_us))
-                state.adopted[_natural(number)] = origin
-            state.log = LogState.from_json(document.get("log"))
-            return state, [_natural(number) for number in document["segments"]]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise Corrupt(f"the state makes no sense: {error}") from error
+        return parse_document(data, cls._of, "state")
+
+    @classmethod
+    def _of(cls, document: Any) -> tuple[State, list[int]]:
+        state = cls()
+        state.next_seq = natural(document["next_seq"], SEQ_MAX)
+        state.time_us = whole(document["time_us"])
+        state.next_fork = natural(document["next_fork"])
+        state.next_audience = natural(document["next_audience"])
+        state.dropped = natural(document["dropped"])
+        state.forks = {}
+        for item in document["forks"]:
+            fork = _parse_fork(item)
+            state.forks[fork.id] = fork
+        if ROOT not in state.forks or len(state.forks) > FORKS_MAX + 1:
+            raise ValueError("no root, or too many forks")
+        if any(fork.live >= state.next_seq for fork in state.forks.values()):
+            raise ValueError("a fork has more items left than ever arrived")
+        for id, forks in document["audiences"]:
+            state.audiences[natural(id)] = frozenset(natural(fork) for fork in forks)
+        for place, rows in document["quarantined"]:
+            state.quarantined[natural(place)] = natural(rows)
+        # Folders that were written before segments could be adopted do not say.
+        for number, written_as, shift, time_us in document.get("adopted", []):
+            origin = Origin(natural(written_as), whole(shift), whole(time_us))
+            state.adopted[natural(number)] = origin
+        state.log = LogState.from_json(document.get("log"))
+        return state, [natural(number, SEGMENTS_MAX) for number in document["segments"]]
 
 
 def read_previous_end(data: bytes) -> int | None:
@@ -252,33 +254,22 @@ def read_previous_end(data: bytes) -> int | None:
     sense.
     """
     try:
-        return _natural(json.loads(data)["previous_end"]) or None
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return parse_document(data, lambda found: natural(found["previous_end"])) or None
+    except Corrupt:
         return None
 
 
 def _parse_fork(item: dict[str, Any]) -> ForkState:
-    id = _natural(item["id"])
+    id = natural(item["id"])
     if id != ROOT:
         check_name(item["name"], what="fork")
+    elif item["name"] != "":
+        raise ValueError("the root has a name")
     return ForkState(
         id,
         item["name"],
-        _natural(item["created"]),
-        tuple((_natural(created), _natural(ancestor)) for created, ancestor in item["ancestors"]),
-        _natural(item["live"]),
-        Cuts(tuple(Cut(*(_whole(number) for number in cut)) for cut in item["cuts"])),
+        natural(item["created"]),
+        tuple((natural(created), natural(ancestor)) for created, ancestor in item["ancestors"]),
+        natural(item["live"]),
+        Cuts(tuple(Cut(*(whole(number) for number in cut)) for cut in item["cuts"])),
     )
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
-
-
-def _natural(value: object) -> int:
-    number = _whole(value)
-    if number < 0:
-        raise ValueError(f"{number} is negative")
-    return number
