@@ -169,8 +169,14 @@ def test_the_cut_of_a_clear_covers_everything_that_arrived_and_nothing_later() -
 
 @given(st.integers(0, 2**32 - 1), any_key, any_key, st.integers(0, INT64_MAX))
 def test_a_cut_survives_being_written_down(fork: int, low: int, high: int, rows: int) -> None:
-    cut = Cut(7, 3, low, high, 5)
+    cut = Cut(7, INT64_MAX, low, high, 5)
     assert unpack_cut(pack_cut(fork, cut, rows), 7) == (fork, cut, rows)
+
+
+@pytest.mark.parametrize("rows", [-1, 4, INT64_MAX])
+def test_a_cut_of_more_items_than_had_arrived_is_corrupt(rows: int) -> None:
+    with pytest.raises(Corrupt, match="of the 3 items"):
+        unpack_cut(pack_cut(0, Cut(7, 3, 0, 9, 5), rows), 7)
 
 
 def test_a_cut_of_the_wrong_length_is_corrupt() -> None:
