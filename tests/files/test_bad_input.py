@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -212,6 +213,27 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
         with pytest.raises(tm.NotAQueue, match="is a file"):
             tm.PriorityQueue(path)
     assert listing(tmp_path) == {"file": b"x"}
+
+
+def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(tm.NotAQueue, match="link to nowhere"):
+        tm.PriorityQueue(tmp_path / "link")
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+@pytest.mark.parametrize(
+    ("path", "words"), [("", "is empty"), ("a\0b", "zero byte"), (7, "string or a pathlib.Path")]
+)
+def test_a_path_that_names_nothing_is_refused(path: Any, words: str) -> None:
+    with pytest.raises(tm.InvalidInput, match=words):
+        tm.PriorityQueue(path)
+
+
+def test_one_pair_is_no_batch_and_the_error_says_what_is(queue: tm.PriorityQueue) -> None:
+    with pytest.raises(tm.InvalidInput, match=r"push\(\[\(key, payload\)\]\)"):
+        queue.push((3, b"c"))
+    assert len(queue) == 2
 
 
 def test_links_inside_a_queue_are_not_followed(tmp_path: Path) -> None:

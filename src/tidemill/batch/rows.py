@@ -80,6 +80,9 @@ def _from_other(data: object, schema: pa.Schema | None, key: str | None) -> Keys
         raise InvalidInput(f"a mapping is ambiguous: {ALLOWED}; of columns: pyarrow.table(mapping)")
     if isinstance(data, (str, bytes, bytearray, memoryview)) or not isinstance(data, Iterable):
         raise InvalidInput(f"one {type(data).__name__} is no batch: {ALLOWED}")
+    if isinstance(data, tuple) and len(data) == 2 and type(data[0]) is int:
+        # As rows they would be a number and a payload: nobody means that.
+        raise InvalidInput(f"one pair is no batch: push([(key, payload)]); {ALLOWED}")
     rows = list(islice(data, BATCH_ROWS_MAX + 1))
     check_rows(len(rows))
     return from_list(rows, schema, key)

@@ -198,8 +198,7 @@ class Folder(View):
             except NotADirectoryError as error:
                 raise NotAQueue(f"{folder} is a file, not a folder") from error
         for one in reversed(missing):
-            self.fs.make_folder(one)
-            self.fs.sync_folder(one.parent)
+            self._make_folder(one)
         if not missing and "settings.json" not in names:
             # Whoever made it may have died before its name was on disk.
             try:
@@ -208,6 +207,16 @@ class Folder(View):
                 logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
         if not missing:
             refuse_strangers(self.fs, self.path, names, self.options.kind)
+
+    def _make_folder(self, folder: Path) -> None:
+        try:
+            self.fs.make_folder(folder)
+        except FileExistsError as error:
+            try:
+                self.fs.list_folder(folder)  # Another process made it meanwhile.
+            except FileNotFoundError:
+                raise NotAQueue(f"{folder} is a link to nowhere; name another folder") from error
+        self.fs.sync_folder(folder.parent)
 
     def _open(self, undo: ExitStack) -> None:
         found = read_settings(self.fs, self.path, kind=self.options.kind)

@@ -284,8 +284,12 @@ def _check_room(segment_bytes: int, bytes_max: int | None) -> None:
 
 
 def _path(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike) or "\0" in os.fspath(path):
+    if not isinstance(path, str | os.PathLike):
         raise InvalidInput(f"the path of a queue is a string or a pathlib.Path, not {path!r}")
+    if "\0" in os.fspath(path):
+        raise InvalidInput(f"the path of a queue has no zero byte; this one has: {path!r}")
+    if not os.fspath(path):
+        raise InvalidInput("the path of a queue is empty; '.' is the folder you are in")
     return Path(path)
 
 
