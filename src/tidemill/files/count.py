@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tidemill.files.bucket import Custom
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import Cut
-from tidemill.files.frame_table import Entry
+from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.view import View
 from tidemill.limits import INT64_MAX, INT64_MIN
 
@@ -20,8 +23,15 @@ def count_covered(folder: View, cursor: Cursor, cut: Cut) -> int:
         # One bucket at a time: their frames together may be more than memory should hold.
         with folder.guard:
             frames = cursor.live_frames(folder.index.frames(bucket))
-        rows += sum(_count(cursor, entry, cut) for entry in frames)
+        rows += sum(_count(cursor, entry, cut) for entry in frames.where(_reached(frames, cut)))
     return rows
+
+
+def _reached(frames: FrameList, cut: Cut) -> NDArray[np.bool_]:
+    """Which frames may hold rows that the cut covers."""
+    rows = frames.rows
+    reached = (rows["key_min"] <= cut.high) & (rows["key_max"] >= cut.low)
+    return np.asarray(reached & (rows["seq_min"] <= cut.arrived), np.bool_)
 
 
 def bucket_bounds(folder: View, low: int, high: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ update.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -28,6 +29,8 @@ from tidemill.files.merge import Merge
 from tidemill.files.run import Run
 from tidemill.files.state import ForkState, State
 from tidemill.limits import INT64_MIN
+
+_NEWS_MAX = 4096  # frames and buckets to remember while nobody chooses
 
 
 class Selection(NamedTuple):
@@ -72,7 +75,8 @@ class Cursor:
         self._payload_schema = payload_schema
         self._merges: dict[int, Merge] = {}
         self._inbox: list[Entry] = []  # frames pushed since the last choice; guarded
-        self._floor: int | None = None  # no bucket below has items; None: not known
+        self._floor: int | None = None  # no bucket below has items, but for those; None: not known
+        self._below: list[int] = []  # buckets below the floor that were pushed to since, ascending
         self._generation = 0
         self._selections = 0
 
@@ -80,9 +84,15 @@ class Cursor:
         """A frame was written. Called under the guard."""
         if self._floor is None:
             return
-        self._floor = min(self._floor, entry.bucket)
+        if entry.bucket < self._floor:
+            at = bisect_left(self._below, entry.bucket)
+            if self._below[at : at + 1] != [entry.bucket]:
+                self._below.insert(at, entry.bucket)
         if entry.bucket in self._merges:
             self._inbox.append(entry)
+        if len(self._inbox) + len(self._below) > _NEWS_MAX:
+            # Nobody chooses here. Whoever begins to again finds the frames in the index.
+            self.forget()
 
     def forget(self) -> None:
         """Frames were moved or consumed by other means: start from the index again. Called under
@@ -92,6 +102,7 @@ class Cursor:
         self._merges.clear()
         self._inbox.clear()
         self._floor = None
+        self._below.clear()
 
     def rebase(self, fork: ForkState, state: State, index: Index, reader: FrameReader) -> None:
         """All that is known was made anew. Called under the guard."""
@@ -116,9 +127,10 @@ class Cursor:
             generation = self._generation
             if self._inbox:
                 self._pass_on_pushes()
-            bucket = self._first_bucket()
+            # Buckets behind the last item that is left need not be looked into.
+            wanted = min(rows, self.fork.live)
+            bucket = self._next_bucket(None) if wanted else None
         parts: list[tuple[int, Merge, Choice]] = []
-        wanted = rows
         while bucket is not None and wanted:
             merge = self._merges.get(bucket) or self._open(bucket, arrived)
             choice = merge.choose(wanted, key_max)
@@ -132,7 +144,7 @@ class Cursor:
             with self._guard:
                 if choice is None and not parts:
                     self._leave(bucket)
-                bucket = self._index.next_bucket(bucket + 1)
+                bucket = self._next_bucket(bucket)
         if len(self._merges) > self._buckets_open_max:
             self._close_surplus()
         if len(parts) == 1:
@@ -152,10 +164,14 @@ class Cursor:
             return
         for bucket, merge, choice in selection.parts:
             merge.advance(choice)
-            if selection.generation != self._generation or self._merges.get(bucket) is not merge:
-                # The bucket was closed or opened anew since, and does not know of the selection.
+            # A bucket that was closed since is opened with what is left of it. One that was opened
+            # anew does not know of the selection.
+            is_known = self._merges.get(bucket, merge) is merge
+            if selection.generation != self._generation or not is_known:
                 self.forget()
                 return
+        if self._floor is not None and self._state.arrived == selection.arrived:
+            self._leave_below(selection.parts[-1][0], self._floor)
 
     @property
     def generation(self) -> int:
@@ -188,20 +204,37 @@ class Cursor:
         for bucket in [bucket for bucket, merge in self._merges.items() if merge.is_oversized]:
             del self._merges[bucket]
 
-    def _first_bucket(self) -> int | None:
+    def _next_bucket(self, after: int | None) -> int | None:
+        """The next bucket that may hold items, or the first one. Called under the guard."""
         if self._floor is None:
-            bucket = self._index.next_bucket(-(2**63))
-            if bucket is not None:
-                self._floor = bucket
-            return bucket
-        return self._index.next_bucket(self._floor)
+            found = self._index.next_bucket(INT64_MIN if after is None else after + 1)
+            if after is None and found is not None:
+                self._floor = found
+            return found
+        at = 0 if after is None else bisect_right(self._below, after)
+        if at < len(self._below):
+            return self._below[at]
+        least = self._floor if after is None else max(self._floor, after + 1)
+        return self._index.next_bucket(least)
 
     def _leave(self, bucket: int) -> None:
         """The lowest bucket is used up, unless something was pushed to it meanwhile."""
-        if self._inbox or self._floor != bucket:
+        if self._inbox or self._floor is None:
+            return
+        if self._below[:1] == [bucket]:
+            self._below.pop(0)
+        elif self._floor == bucket:
+            self._floor = bucket + 1
+        else:
             return
         self._merges.pop(bucket, None)
-        self._floor = bucket + 1
+
+    def _leave_below(self, bucket: int, floor: int) -> None:
+        """All buckets below this one are used up, and nothing was pushed to them meanwhile."""
+        del self._below[: bisect_left(self._below, bucket)]
+        self._floor = max(floor, bucket)
+        for other in [other for other in self._merges if other < bucket]:
+            del self._merges[other]
 
     def _open(self, bucket: int, arrived: int) -> Merge:
         with self._guard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tidemill.batch import (
     HEADER_BYTES,
@@ -18,7 +19,7 @@ from tidemill.batch import (
     unpack_known,
 )
 from tidemill.errors import Corrupt
-from tidemill.files.cut import Cuts
+from tidemill.files.cut import Cut, Cuts
 from tidemill.files.frame_table import Entry
 from tidemill.files.origin import Origin
 from tidemill.files.record import ENVELOPE_BYTES
@@ -73,10 +74,7 @@ class FrameReader:
         if all(cut.is_take and cut.arrived >= entry.seq_max for cut in touching):
             run.position = max(run.until(cut.high, cut.seq) for cut in touching)
             return run
-        covered = touching[0].mask(run.keys, run.seqs)
-        for cut in touching[1:]:
-            covered |= cut.mask(run.keys, run.seqs)
-        return run.filtered(~covered)
+        return run.filtered(~_covered(run, touching))
 
     def _own(self, entry: Entry, payload: pa.Buffer) -> Run:
         versions = self.versions
@@ -115,6 +113,23 @@ class FrameReader:
             run = Run(body, header.first_seq, header.time_us, seq_max=entry.seq_max)
         _check_order(run, entry)
         return run
+
+
+def _covered(run: Run, cuts: list[Cut]) -> NDArray[np.bool_]:
+    """Which rows one of the cuts covers."""
+    # A cut that came after all rows covers neighbours, of which only the first and the one behind
+    # the last are noted: thousands of deletes in one frame are no reason to look at each row as
+    # often.
+    steps = np.zeros(run.rows + 1, np.int64)
+    covered = np.zeros(run.rows, np.bool_)
+    for cut in cuts:
+        if cut.arrived >= run.seq_max:
+            start = int(run.keys.searchsorted(cut.low, "left"))
+            steps[start] += 1
+            steps[max(run.until(cut.high, cut.seq), start)] -= 1
+        else:
+            covered |= cut.mask(run.keys, run.seqs)
+    return covered | (steps[:-1].cumsum() > 0)
 
 
 def _renumbered(body: pa.RecordBatch, origin: Origin) -> pa.RecordBatch:

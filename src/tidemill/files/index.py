@@ -28,7 +28,9 @@ class Index:
         self._holders: dict[int, set[int]] = {}  # bucket → the segments that hold its frames
         self._numbers: list[int] | None = None  # of all of those, ascending; None: to be found
         for segment in segments.values():
-            self.add_segment(segment)
+            for bucket in _buckets_of(segment):
+                self._holders.setdefault(bucket, set()).add(segment.number)
+        self._order = sorted(self._holders)
 
     def add(self, entry: Entry) -> None:
         """Note a frame that was just written to the active segment."""
@@ -39,15 +41,13 @@ class Index:
 
     def add_segment(self, segment: Segment) -> None:
         """Note all frames of a segment."""
-        rows = segment.entries if segment.directory is None else segment.directory
-        for bucket in buckets_of(rows):
+        for bucket in _buckets_of(segment):
             self.hold(bucket, segment.number)
 
     def drop_segment(self, segment: Segment) -> None:
         """Forget the frames of a retired segment."""
-        rows = segment.entries if segment.directory is None else segment.directory
         self._numbers = None
-        for bucket in buckets_of(rows):
+        for bucket in _buckets_of(segment):
             holders = self._holders[bucket]
             holders.discard(segment.number)
             if not holders:
@@ -115,3 +115,7 @@ class Index:
             set_aside = np.array(list(self._state.quarantined), np.int64)
             frames = frames.where(~np.isin(frames.places, set_aside))
         return frames
+
+
+def _buckets_of(segment: Segment) -> list[int]:
+    return buckets_of(segment.entries if segment.directory is None else segment.directory)

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from tidemill.errors import Closed, Corrupt, TidemillError
 from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
+from tidemill.files.frame_table import FrameList
 from tidemill.files.pin import try_sweep_readers
 from tidemill.files.pointers import least_pointer
 from tidemill.files.storage import storage_errors
@@ -47,7 +48,7 @@ class SegmentFacts(NamedTuple):
     number: int
     data_bytes: int
     frames: int
-    buckets: int
+    parts: int  # of buckets, by audience: each has a frame of its own
     items: int
     alive: int  # of its items, how many the fork with the most to do may need, by whole frames
 
@@ -55,7 +56,7 @@ class SegmentFacts(NamedTuple):
     def is_tiny(self) -> bool:
         """Whether its frames are many and small."""
         return (
-            self.frames >= max(TINY_FRAMES_MIN, 4 * self.buckets)
+            self.frames >= max(TINY_FRAMES_MIN, 4 * self.parts)
             and self.data_bytes < TINY_FRAME_BYTES * self.frames
         )
 
@@ -243,7 +244,7 @@ class Maintenance:
             return
         # Not by the entries, which may have to be read: the push that asks is written by now.
         frames, buckets = int(segment.directory["frames"].sum()), len(segment.directory)
-        if SegmentFacts(sealed, segment.end, frames, buckets, items=0, alive=0).is_tiny:
+        if SegmentFacts(sealed, segment.end, frames, parts=buckets, items=0, alive=0).is_tiny:
             self._tiny_since_choice += 1
             if self._tiny_since_choice > _BEHIND_MAX:
                 self._keeps_up.clear()
@@ -315,9 +316,9 @@ class Maintenance:
             if not most:
                 dead.append(number)
                 continue
-            buckets = 0 if segment.directory is None else len(segment.directory)
             items = int(frames.rows["rows"].sum())
-            alive.append(SegmentFacts(number, segment.end, len(frames), buckets, items, most))
+            parts = _count_parts(frames)
+            alive.append(SegmentFacts(number, segment.end, len(frames), parts, items, most))
         if dead:
             # Looked at again, for a consumer that began meanwhile: see `pointers`.
             acked = self._acked()
@@ -360,6 +361,12 @@ class Maintenance:
             segment_bytes=folder.journal.segment_bytes,
             too_many_cuts=too_many_cuts,
         )
+
+
+def _count_parts(frames: FrameList) -> int:
+    """How many frames there are at least, however often they are rewritten."""
+    rows = frames.rows
+    return len(set(zip(rows["bucket"].tolist(), rows["audience"].tolist(), strict=True)))
 
 
 def _rows_per_round(facts: list[SegmentFacts]) -> int:

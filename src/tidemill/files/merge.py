@@ -176,7 +176,7 @@ class Merge:
         if sum([len(window) for window in self._windows]) < rows:
             self._take_back_windows()
         slices, last = self._reach(rows, key_max)
-        if len(self._near) > _NEAR_RUNS_MAX and self._windows:
+        if self._windows and self._is_crowded():
             self._refine(rows)
             slices, last = self._reach(rows, key_max)
         # No run gives more rows than are wanted in all, however many of its rows are urgent.
@@ -215,12 +215,20 @@ class Merge:
         self._near += self._read(unread)
         return True
 
+    def _is_crowded(self) -> bool:
+        """Whether near frames are too many, or too large, to be looked at by every pop."""
+        if len(self._near) > _NEAR_RUNS_MAX:
+            return True
+        return sum([run.nbytes for run, _ in self._near]) > self._bytes_max // 8
+
     def _refine(self, rows: int) -> None:
         """Merge the first rows of the windows with those of near frames into a window of its own,
         so that the next pops need not look at each of them.
         """
         first = self._windows[0]
-        stop = min(first.rows, first.position + max(rows, _REFINED_ROWS))
+        # Of large rows fewer, or a window that they are merged into again and again would grow.
+        refined = min(_REFINED_ROWS, self._bytes_max // 16 * first.rows // first.nbytes)
+        stop = min(first.rows, first.position + max(rows, refined, 1))
         limit = first.row(stop - 1)
         if not self._draw_near(limit):
             self._take_back_windows()

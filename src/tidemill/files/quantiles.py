@@ -8,7 +8,7 @@ import numpy as np
 
 from tidemill.files.run import Run
 
-_STRIDE_MIN = 16  # rows of a run for each sample
+_STRIDE_MIN = 16  # rows of a long run for each sample
 
 
 def quantiles(runs: Sequence[Run], rows: int, count: int) -> list[tuple[int, int]]:
@@ -16,8 +16,10 @@ def quantiles(runs: Sequence[Run], rows: int, count: int) -> list[tuple[int, int
 
     Every run gives one row in `stride` as a sample, so that long runs and short ones count alike.
     """
-    # What a run has beyond its last sample is not counted, so that samples lie close.
-    stride = max(rows // len(runs) // 4, _STRIDE_MIN)
+    # What a run has beyond its last sample is not counted, so that samples lie close; short runs
+    # would not be counted at all.
+    average = sum([len(run) for run in runs]) // len(runs)
+    stride = max(min(max(rows // len(runs) // 4, _STRIDE_MIN), average // 2), 1)
     samples = [run.sample(stride) for run in runs if len(run) >= stride]
     total = sum([len(keys) for keys, _ in samples])
     ranks = [max(number * rows // stride, 1) - 1 for number in range(1, count + 1)]

@@ -1,0 +1,202 @@
+"""Patterns of use that once made memory or cost grow with the queue: each is held to a bound that
+can be counted.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidemill as tm
+from tests.files.stored_frames import StoredFrames
+from tidemill.files import cursor, maintenance
+from tidemill.files.carry import carry
+from tidemill.files.cursor import Cursor
+from tidemill.files.cut import Cut
+from tidemill.files.frame_reader import _covered
+from tidemill.files.merge import Merge
+from tidemill.limits import INT64_MAX, INT64_MIN
+
+MIB = 1024 * 1024
+
+
+def held_bytes(merge: Merge) -> int:
+    runs = [*merge._windows, *(run for run, _ in [*merge._loaded, *merge._near])]
+    late = [source.run for source in merge._late if source.run is not None]
+    return sum(run.nbytes for run in [*runs, *late]) + merge._layers.bytes
+
+
+def drain(merge: Merge, count: int) -> list[int]:
+    found: list[int] = []
+    while (choice := merge.choose(count, INT64_MAX)) is not None:
+        merge.advance(choice)
+        found += choice.batch.keys.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+def test_overlapping_frames_of_few_large_rows_are_not_all_held_in_memory(rows: int) -> None:
+    chance = random.Random(rows)
+    frames = StoredFrames(value_of=lambda key, seq: bytes(20_000))
+    for _ in range(400 // rows):
+        frames.push([chance.randrange(10**6) for _ in range(rows)])
+    merge = Merge(frames.all(), frames.load, bytes_max=MIB)
+    found: list[int] = []
+    most = 0
+    while (choice := merge.choose(3, INT64_MAX)) is not None:
+        most = max(most, held_bytes(merge))
+        merge.advance(choice)
+        found += choice.batch.keys.to_pylist()
+    assert found == sorted(row[0] for row in frames.rows)
+    assert most < 2 * MIB
+
+
+@pytest.mark.parametrize("spread", [10**6, 50])
+def test_windows_of_large_rows_do_not_swallow_the_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: int
+) -> None:
+    opened: list[Merge] = []
+
+    def small_merge(*given: object) -> Merge:
+        opened.append(Merge(*given, bytes_max=MIB))  # type: ignore[arg-type]
+        return opened[-1]
+
+    monkeypatch.setattr(cursor, "Merge", small_merge)
+    chance = random.Random(spread)
+    model: list[int] = []
+    with tm.PriorityQueue(tmp_path / "queue", sync="none") as queue:
+        for _ in range(300):
+            keys = [chance.randrange(spread) for _ in range(3)]
+            queue.push([(key, bytes(20_000)) for key in keys])
+            model = sorted(model + keys)
+            assert queue.pop().keys.to_pylist() == [model.pop(0)]
+            assert held_bytes(opened[-1]) < 3 * MIB
+        assert queue.pop(-1).keys.to_pylist() == model
+    # What is left is 12 MB: more than a merge may hold, so it must have been left on disk.
+    assert len(model) == 600
+
+
+def test_upkeep_of_frames_for_several_audiences_comes_to_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 8)
+    carries: list[tuple[int, ...]] = []
+
+    def counted(folder: object, *segments: int, apart: bool) -> None:
+        carries.append(segments)
+        assert len(carries) < 50, "the same rows are rewritten over and over"
+        carry(folder, *segments, apart=apart)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(maintenance, "carry", counted)
+    with tm.PriorityQueue(
+        tmp_path / "queue", bucket=tm.Width(10), sync="none", maintain_in_background=False
+    ) as queue:
+        forks = [queue.fork(f"f{number}") for number in range(3)]
+        for _ in range(20):
+            queue.push([(key, b"x") for key in range(40)])
+        for bucket in range(4):
+            for number, fork in enumerate(forks):
+                fork.delete(10 * bucket + number, 10 * bucket + 4 + number)
+        queue._core.folder.journal.roll()
+        for _ in range(3):
+            queue._core.maintenance.run_round()
+        assert carries
+        settled = len(carries)
+        queue._core.maintenance.run_round()
+        assert len(carries) == settled
+        assert [len(fork) for fork in forks] == [20 * 40 - 20 * 20] * 3
+        assert queue.pop(-1).keys.to_pylist() == sorted(list(range(40)) * 20)
+
+
+def test_buckets_that_are_used_up_are_not_looked_into_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    open_ = Cursor._open
+
+    def counted(self: Cursor, bucket: int, arrived: int) -> Merge:
+        opened.append(bucket)
+        return open_(self, bucket, arrived)
+
+    monkeypatch.setattr(Cursor, "_open", counted)
+    with tm.PriorityQueue(tmp_path / "queue", bucket=tm.Width(10), sync="none") as queue:
+        queue.fork("idle")
+        queue.push([(key, b"") for key in range(100, 2_000, 10)])
+        assert len(queue.pop(185)) == 185
+        opened.clear()
+        for urgent in (50, 3, 120):
+            # Before all that was ever there, before that again, and in the middle of it.
+            queue.push([(urgent, b"!")])
+            assert queue.peek(2).keys.to_pylist() == [urgent, 1_950]
+            assert queue.pop().keys.to_pylist() == [urgent]
+        assert len(set(opened)) < 10
+        assert queue.pop(-1).keys.to_pylist() == list(range(1_950, 2_000, 10))
+        opened.clear()
+        assert len(queue.pop()) == len(queue.peek(7)) == 0
+        assert opened == []
+
+
+def test_an_end_that_idles_remembers_no_more_than_so_many_pushes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor, "_NEWS_MAX", 8)
+    with tm.PriorityQueue(tmp_path / "queue", bucket=tm.Width(10), sync="none") as queue:
+        idle = queue.fork("idle")
+        queue.push([(500, b"")])
+        assert len(idle.peek()) == 1
+        keys = [500]
+        for number in range(100):
+            key = (505, 900 - number)[number % 2]
+            queue.push([(key, b"")])
+            keys.append(key)
+            assert len(idle._cursor._inbox) + len(idle._cursor._below) <= 9
+        assert idle.pop(-1).keys.to_pylist() == sorted(keys)
+
+
+cuts = st.builds(
+    Cut,
+    st.just(INT64_MAX),
+    st.integers(0, 40),
+    st.one_of(st.just(INT64_MIN), st.integers(-5, 25)),
+    st.integers(-5, 25),
+    st.one_of(st.just(INT64_MAX), st.integers(0, 40)),
+)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=30), st.lists(cuts, max_size=8))
+def test_many_cuts_cover_together_what_each_of_them_covers(
+    keys: list[int], made: list[Cut]
+) -> None:
+    frames = StoredFrames()
+    frames.push(keys)
+    (run,) = frames.load(frames.entries)
+    # A delete covers all rows of its keys, whatever their seq; a take ends at a row.
+    made = [cut if cut.is_take else cut._replace(seq=INT64_MAX) for cut in made]
+    expected = np.zeros(run.rows, np.bool_)
+    for cut in made:
+        expected |= cut.mask(run.keys, run.seqs)
+    assert _covered(run, made).tolist() == expected.tolist()
+
+
+def test_a_delete_looks_at_the_frames_it_reaches_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[int] = []
+    touches_box = Cut.touches_box
+
+    def counted(self: Cut, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> bool:
+        looked_at.append(place)
+        return touches_box(self, place, keys, seqs)
+
+    monkeypatch.setattr(Cut, "touches_box", counted)
+    with tm.PriorityQueue(tmp_path / "queue", sync="none") as queue:
+        for start in range(0, 1_000, 10):
+            queue.push([(key, b"") for key in range(start, start + 10)])
+        assert queue.delete(500, 514) == 15
+        assert len(looked_at) < 5
+        assert len(queue) == 985
