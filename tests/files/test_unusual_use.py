@@ -5,6 +5,7 @@ can be counted.
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,31 @@ def test_an_end_that_idles_remembers_no_more_than_so_many_pushes(
             keys.append(key)
             assert len(idle._cursor._inbox) + len(idle._cursor._below) <= 9
         assert idle.pop(-1).keys.to_pylist() == sorted(keys)
+
+
+def test_news_are_kept_while_somebody_chooses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cursor, "_NEWS_MAX", 2)
+    choose = Merge.choose
+    with tm.PriorityQueue(tmp_path / "queue", bucket=tm.Width(10), sync="none") as queue:
+        queue.push([(5, b""), (15, b"")])
+        assert len(queue.peek()) == 1
+
+        def push_meanwhile(self: Merge, rows: int, key_max: int) -> object:
+            monkeypatch.setattr(Merge, "choose", choose)
+            pushing = threading.Thread(
+                target=lambda: [queue.push([(key, b"")]) for key in (9, 8, 7, 6)]
+            )
+            pushing.start()
+            pushing.join()
+            return choose(self, rows, key_max)
+
+        monkeypatch.setattr(Merge, "choose", push_meanwhile)
+        # The second bucket is opened after so many pushes, and is to hear of the next one as well.
+        assert queue.peek(2).keys.to_pylist() == [5, 15]
+        queue.push([(12, b"")])
+        assert queue.pop(-1).keys.to_pylist() == [5, 6, 7, 8, 9, 12, 15]
 
 
 cuts = st.builds(

@@ -91,8 +91,7 @@ class Cursor:
         if entry.bucket in self._merges:
             self._inbox.append(entry)
         if len(self._inbox) + len(self._below) > _NEWS_MAX:
-            # Nobody chooses here. Whoever begins to again finds the frames in the index.
-            self.forget()
+            self._forget_unused()
 
     def forget(self) -> None:
         """Frames were moved or consumed by other means: start from the index again. Called under
@@ -103,6 +102,16 @@ class Cursor:
         self._inbox.clear()
         self._floor = None
         self._below.clear()
+
+    def _forget_unused(self) -> None:
+        """Forget what nobody has asked for in a long time: it is found in the index again."""
+        # Not while somebody chooses: what is opened then must hear of every push. The lock is not
+        # waited for, because whoever chooses waits for the guard.
+        if self.lock.acquire(blocking=False):
+            try:
+                self.forget()
+            finally:
+                self.lock.release()
 
     def rebase(self, fork: ForkState, state: State, index: Index, reader: FrameReader) -> None:
         """All that is known was made anew. Called under the guard."""
