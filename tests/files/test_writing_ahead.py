@@ -74,6 +74,18 @@ def test_no_zeroes_where_they_save_nothing(sync: str, pushes: int, item_bytes: i
     assert max(_zeroes(write) for write in _pushed(sync, pushes, item_bytes)) <= PAGE
 
 
+def test_a_sync_alone_writes_nothing() -> None:
+    fs = MemoryFileSystem()
+    queue = tm.PriorityQueue(
+        Path("/queue"), sync="none", file_system=fs, maintain_in_background=False
+    )
+    for number in range(500):
+        queue.push([(number, bytes(1_000))])
+    before = len(_writes(fs))
+    queue.sync()
+    assert len(_writes(fs)) == before
+
+
 def _filled(path: Path, fs: object, *, in_background: bool) -> tm.PriorityQueue:
     """A queue of several segments that syncs nothing by itself, and whose upkeep is done."""
     queue = tm.PriorityQueue(

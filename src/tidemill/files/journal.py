@@ -117,6 +117,8 @@ class Journal:
         try:
             if draft.has_late_bodies:
                 write_late(active.file, draft, active.end)
+            elif not draft.parts:
+                pass  # It is the sync alone that somebody waits for.
             elif sync and (draft.place & 0xFFFFFFFF) > self._zeroed:
                 active.file.pwrite([*draft.parts, self._zeroes_behind(draft)], active.end)
             else:
