@@ -18,9 +18,10 @@ from tests.files.stored_frames import StoredFrames
 from tidemill.files import cursor, maintenance
 from tidemill.files.carry import carry
 from tidemill.files.cursor import Cursor
-from tidemill.files.cut import Cut
+from tidemill.files.cut import Cut, Cuts
 from tidemill.files.frame_reader import _covered
 from tidemill.files.merge import Merge
+from tidemill.files.state import ForkState
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 MIB = 1024 * 1024
@@ -226,3 +227,49 @@ def test_a_delete_looks_at_the_frames_it_reaches_alone(
         assert queue.delete(500, 514) == 15
         assert len(looked_at) < 5
         assert len(queue) == 985
+
+
+@given(st.sets(st.integers(1, 60), min_size=1, max_size=8), st.integers(0, 70), st.integers(0, 10))
+def test_ancestors_that_no_frame_needs_are_forgotten_and_no_others(
+    places: set[int], oldest: int, beyond: int
+) -> None:
+    created, *older = sorted(places, reverse=True)
+    ancestors = tuple((place, number) for number, place in enumerate([*older, 0]))
+    fork = ForkState(99, "audit", created, ancestors, 0, Cuts())
+    pruned = ForkState(99, "audit", created, fork.ancestors_since(oldest), 0, Cuts())
+    place = max(oldest + beyond, 1)
+    assert pruned.identity_at(place) == fork.identity_at(place)
+    assert len(pruned.ancestors) <= 1 + sum(one >= oldest for one in older)
+
+
+def test_forks_that_come_and_go_leave_nothing_in_the_state(tmp_path: Path) -> None:
+    with tm.PriorityQueue(
+        tmp_path, sync="none", segment_bytes=16 * 1024, maintain_in_background=False
+    ) as queue:
+        state = queue._core.folder.state
+        last: tm.Fork | None = None
+        most = 0
+        for day in range(16):
+            fork = (last or queue).fork(f"day-{day}")
+            if last is not None:
+                last.remove()
+            for key in range(100 * day, 100 * day + 100):
+                queue.push([(key, bytes(400))])
+                queue.pop()
+                # Few items in each segment are left to it, and are carried for it alone.
+                if key % 20:
+                    fork.delete(key, key)
+            if day > 2:
+                fork.pop(5)
+            last = fork
+            ancestors = [len(one.ancestors) for one in state.forks.values()]
+            most = max(most, len(state.audiences), *ancestors)
+        assert last is not None
+        expected = list(range(1300, 1600, 20))
+        assert [row[0] for row in last.peek(-1).rows()] == expected
+        # Each was needed for a while.
+        assert state.next_audience > 10
+        assert most < 8
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert [row[0] for row in queue.fork("day-15").peek(-1).rows()] == expected
+        assert len(queue) == 0

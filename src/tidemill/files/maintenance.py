@@ -19,12 +19,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import numpy as np
+
 from tidemill.errors import Closed, Corrupt, TidemillError
 from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
 from tidemill.files.frame_table import FrameList
 from tidemill.files.pin import try_sweep_readers
 from tidemill.files.pointers import least_pointer
+from tidemill.files.record import make_place
 from tidemill.files.storage import storage_errors
 from tidemill.limits import (
     CARRY_SEGMENT_BYTES,
@@ -132,6 +135,7 @@ class Maintenance:
         self._rows_until_due = 0
         self._drained_at: dict[int, int] = {}  # fork → active segment when it had consumed all
         self._stuck: set[int] = set()  # segments with damage: left as they are
+        self._audiences: dict[int, set[int]] = {}  # sealed segment → whom its frames are for
         self._keeps_up = threading.Event()  # unset: more tiny frames come than are merged
         self._keeps_up.set()
         self._tiny_since_choice = 0  # segments of tiny frames, sealed since upkeep last chose
@@ -196,6 +200,7 @@ class Maintenance:
                 saved = before - self._used_bytes()
                 pays = grows or saved > folder.journal.segment_bytes // 8
                 chosen = self._choose(facts, cuts_matter=False) if pays else []
+            self._forget_gone()
             try_sweep_readers(folder.fs, folder.path)
             self._rows_per_round = self._rows_until_due = _rows_per_round(facts)
 
@@ -303,6 +308,7 @@ class Maintenance:
         acked = self._acked()
         dead: list[int] = []
         alive: list[SegmentFacts] = []
+        self._audiences.clear()
         for number, segment in list(folder.journal.segments.items())[:-1]:
             # The guard is let go between segments, so that nobody waits for all of them.
             with folder.guard:
@@ -311,6 +317,7 @@ class Maintenance:
                     int(cursor.live_frames(frames).rows["rows"].sum())
                     for cursor in folder.cursors.values()
                 )
+            self._audiences[number] = _audiences_of(frames)
             unread = frames.rows["seq_max"] > acked
             most = max(most, int(frames.rows["rows"][unread].sum()))
             if not most:
@@ -327,6 +334,21 @@ class Maintenance:
         if dead:
             retire_dead(folder, dead)
         return alive
+
+    def _forget_gone(self) -> None:
+        """Drop from the state what served only frames that are gone, or every fork that was ever
+        made would leave something in it.
+        """
+        folder = self._folder
+        with folder.guard:
+            standing = list(folder.journal.segments)
+            audiences: set[int] = set()
+            for number in standing:
+                found = self._audiences.get(number)
+                if found is None:  # begun since, or still active
+                    found = _audiences_of(folder.index.frames_of_segment(number))
+                audiences |= found
+            folder.state.forget_gone(make_place(min(standing), 0), audiences)
 
     def _acked(self) -> int:
         """Up to which seq all consumers are done."""
@@ -361,6 +383,10 @@ class Maintenance:
             segment_bytes=folder.journal.segment_bytes,
             too_many_cuts=too_many_cuts,
         )
+
+
+def _audiences_of(frames: FrameList) -> set[int]:
+    return set(np.unique(frames.rows["audience"]).tolist())
 
 
 def _count_parts(frames: FrameList) -> int:

@@ -7,7 +7,7 @@ with this state, so that older ones can go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 from tidemill.errors import Corrupt
@@ -53,6 +53,15 @@ class ForkState:
             if created < place:
                 return ancestor
         return ROOT
+
+    def ancestors_since(self, place: int) -> tuple[tuple[int, int], ...]:
+        """Those of the ancestors that `identity_at` may name for this place, or a later one."""
+        if self.created < place:
+            return ()
+        for count, (created, _) in enumerate(self.ancestors, 1):
+            if created < place:
+                return self.ancestors[:count]
+        return self.ancestors
 
 
 class State:
@@ -156,6 +165,14 @@ class State:
         self.next_audience = max([self.next_audience, *(id + 1 for id in audiences)])
         self.dropped += dropped
         self.recount(live, arrived)
+
+    def forget_gone(self, oldest: int, audiences: Set[int]) -> None:
+        """Drop what served frames that are gone: none lies before the place `oldest`, and those
+        that are not for every fork are for these audiences.
+        """
+        self.audiences = {id: forks for id, forks in self.audiences.items() if id in audiences}
+        for fork in self.forks.values():
+            fork.ancestors = fork.ancestors_since(oldest) if self.audiences else ()
 
     def quarantine(self, place: int, rows: int, live: dict[int, int], arrived: int) -> None:
         self.quarantined[place] = rows
