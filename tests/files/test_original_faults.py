@@ -19,6 +19,7 @@ from tests.faults.crash_states import enumerate_states
 from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.files.counting_fs import CountingFileSystem
+from tidemill.files.bucket import BucketFunction
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.limits import INT64_MAX, INT64_MIN, ITEM_BYTES_MAX
 
@@ -152,22 +153,28 @@ def test_emptying_one_fork_leaves_the_others_alone(tmp_path: Path) -> None:
 
 def test_equal_keys_are_first_in_first_out(tmp_path: Path) -> None:
     with tm.PriorityQueue(tmp_path) as queue:
+        pushed = []
         for number in range(200):
-            queue.push([(7, str(number * 3 + at).encode()) for at in range(3)])
+            # Around them lie others, so that every push overlaps with every other.
+            rows = [(key, f"{number}.{at}".encode()) for at, key in enumerate([7, 5, 7, 9, 7])]
+            queue.push(rows)
+            pushed += rows
         popped = []
         while len(queue):
-            popped += queue.pop(17).values.to_pylist()
-        assert popped == [str(number).encode() for number in range(600)]
+            popped += queue.pop(17).rows()
+        assert popped == sorted(pushed, key=lambda row: row[0])
 
 
 def test_keys_near_the_limits_of_integers_are_compared_and_not_subtracted(tmp_path: Path) -> None:
     edges = [INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX]
-    with tm.PriorityQueue(tmp_path, bucket=tm.Shift(62)) as queue:
-        for key in reversed(edges):
-            queue.push([(key, b""), (-(key + 1), b"")])
-        expected = sorted([*edges, *(-(key + 1) for key in edges)])
-        assert keys(queue) == expected
-        assert [queue.pop().keys[0].as_py() for _ in expected] == expected
+    buckets: list[BucketFunction] = [tm.Shift(62), tm.Custom("one", np.zeros_like)]
+    for number, bucket in enumerate(buckets):
+        with tm.PriorityQueue(tmp_path / str(number), bucket=bucket) as queue:
+            for key in reversed(edges):
+                queue.push([(key, b""), (-(key + 1), b"")])
+            expected = sorted([*edges, *(-(key + 1) for key in edges)])
+            assert keys(queue) == expected
+            assert [queue.pop().keys[0].as_py() for _ in expected] == expected
 
 
 def test_push_leaves_the_callers_data_as_it_was(tmp_path: Path) -> None:
