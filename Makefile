@@ -39,13 +39,13 @@ help: ## List the targets
 run: $(VENV)/.spark ## Run the main job end to end on a temporary folder, and write a report of it
 	$(BIN)/tidemill demo
 
-# Tests and benchmarks start real servers. What is missing is installed with the system's package
-# manager; nothing is left running.
-SERVERS := mariadbd redis-server etcd
+# Tests and benchmarks start real servers and shells, and kill processes at a given system call. What
+# is missing is installed with the system's package manager; nothing is left running.
+PROGRAMS := mariadbd redis-server etcd fish zsh $(if $(filter Linux,$(shell uname -s)),strace)
 
 .PHONY: services
-services: ## Install the servers that tests and benchmarks start, if they are missing
-	@sh tests/services/install.sh $(SERVERS)
+services: ## Install the servers and shells that tests and benchmarks start, if they are missing
+	@sh tests/services/install.sh $(PROGRAMS)
 
 .PHONY: test
 test: ## Run every test against the built wheel (the gate of each change)

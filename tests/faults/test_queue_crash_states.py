@@ -1,9 +1,10 @@
 """Whatever a crash leaves of a queue's disk, the queue is as it was after some of its operations.
 
 Traces of operations are driven against a file system in memory, and every state that a crash may
-leave is opened again: all pairs of operations with everything that can be lost or torn of them,
-triples and the other sync modes by sample, the making of a folder, recoveries that crash as well,
-and processes killed at every call whose machine then loses its power, too.
+leave is opened again: all pairs of operations, each with some hundred of the states that losing or
+tearing its writes may leave (all of them in the soak), triples and the other sync modes by sample,
+the making of a folder, recoveries that crash as well, and processes killed at every call whose
+machine then loses its power, too.
 
 Every failure names the operations and the id of its state; `replay_state` makes that state again.
 """

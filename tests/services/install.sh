@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the servers that the tests and benchmarks start, each only if it is missing, with the
-# package manager of the system. They are started by the tests alone, on ports of their own.
+# Installs the programs that the tests and benchmarks start, each only if it is missing, with the
+# package manager of the system. Servers are started by the tests alone, on ports of their own.
 #
 #     sh tests/services/install.sh mariadbd redis-server
 set -eu
@@ -11,13 +11,14 @@ package() {
     mariadbd) [ "$2" = brew ] && echo mariadb || echo mariadb-server ;;
     redis-server) [ "$2" = apt-get ] && echo redis-server || echo redis ;;
     etcd) [ "$2" = apt-get ] && echo etcd-server || echo etcd ;;
-    *) echo "Nothing is known of a server named $1." >&2; exit 2 ;;
+    fish | strace | zsh) echo "$1" ;;
+    *) echo "Nothing is known of a program named $1." >&2; exit 2 ;;
   esac
 }
 
 missing=""
-for server in "$@"; do
-  command -v "$server" >/dev/null || missing="$missing $server"
+for program in "$@"; do
+  command -v "$program" >/dev/null || missing="$missing $program"
 done
 [ -n "$missing" ] || exit 0
 
@@ -26,8 +27,8 @@ for manager in apt-get dnf brew none; do
 done
 
 packages=""
-for server in $missing; do
-  packages="$packages $(package "$server" "$manager")"
+for program in $missing; do
+  packages="$packages $(package "$program" "$manager")"
 done
 
 as_root=""
@@ -35,7 +36,7 @@ if [ "$manager" != brew ] && [ "$(id -u)" != 0 ]; then
   command -v sudo >/dev/null && as_root="sudo" || manager=none
 fi
 if [ "$manager" = none ]; then
-  echo "The tests need these servers:$missing. Install them first; on Debian:" >&2
+  echo "The tests need these programs:$missing. Install them first; on Debian:" >&2
   echo "  apt-get install --no-install-recommends$packages" >&2
   exit 1
 fi
