@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemill as tm
+from tests.files.counting_fs import CountingFileSystem
 from tests.files.stored_frames import StoredFrames
 from tidemill.files import cursor, maintenance
 from tidemill.files.carry import carry
@@ -273,3 +274,26 @@ def test_forks_that_come_and_go_leave_nothing_in_the_state(tmp_path: Path) -> No
     with tm.PriorityQueue(tmp_path) as queue:
         assert [row[0] for row in queue.fork("day-15").peek(-1).rows()] == expected
         assert len(queue) == 0
+
+
+def test_many_small_buckets_are_scanned_together_and_no_summary_is_read_for_each(
+    tmp_path: Path,
+) -> None:
+    fs = CountingFileSystem()
+    count = 3_000
+    with tm.PriorityQueue(
+        tmp_path, sync="none", bucket=tm.Width(1), segment_bytes=256 * 1024, file_system=fs
+    ) as queue:
+        # Behind many small buckets one that is large, and small ones again.
+        queue.push([(key, b"a") for key in range(count)])
+        queue.push([(count, bytes(100)) for _ in range(2_000)])
+        queue.push([(key, b"b") for key in range(count + 1, 2 * count)])
+        queue._core.maintenance.run_round()
+        summaries = sum(file.stat().st_size for file in tmp_path.rglob("*.summary"))
+        before = fs.calls["bytes read.summary"]
+        batches = list(queue.scan())
+        expected = [*range(count), *[count] * 2_000, *range(count + 1, 2 * count)]
+        assert [key for batch in batches for key in batch["key"].to_pylist()] == expected
+        assert len(batches) < 60
+        queue.pop(500)
+        assert summaries < fs.calls["bytes read.summary"] - before < 8 * summaries

@@ -101,7 +101,7 @@ class FrameList:
     def part(self, start: int, stop: int) -> FrameList:
         return FrameList(self.rows[start:stop], self.segments[start:stop])
 
-    def at(self, indexes: list[int]) -> FrameList:
+    def at(self, indexes: list[int] | NDArray[np.int64]) -> FrameList:
         return FrameList(self.rows[indexes], self.segments[indexes])
 
     def where(self, mask: NDArray[np.bool_]) -> FrameList:

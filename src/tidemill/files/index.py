@@ -7,12 +7,13 @@ go.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 import numpy as np
 
 from tidemill.files.frame_table import Entries, Entry, FrameList, buckets_of
+from tidemill.files.holders import Holders
+from tidemill.files.lately_read import LatelyRead
 from tidemill.files.segment import Segment
 from tidemill.files.state import State
 from tidemill.limits import INT64_MAX, INT64_MIN
@@ -24,58 +25,49 @@ class Index:
     def __init__(self, segments: dict[int, Segment], state: State) -> None:
         self._segments = segments
         self._state = state
-        self._order: list[int] = []  # buckets that have frames, ascending
-        self._holders: dict[int, set[int]] = {}  # bucket → the segments that hold its frames
-        self._numbers: list[int] | None = None  # of all of those, ascending; None: to be found
-        for segment in segments.values():
-            for bucket in _buckets_of(segment):
-                self._holders.setdefault(bucket, set()).add(segment.number)
-        self._order = sorted(self._holders)
+        self._lately_read = LatelyRead()
+        self._holders = Holders((one.number, _buckets_of(one)) for one in segments.values())
 
     def add(self, entry: Entry) -> None:
         """Note a frame that was just written to the active segment."""
         table = self._segments[entry.segment].table
         if table is not None:
             table.append(entry)
-        self.hold(entry.bucket, entry.segment)
+        self._holders.hold(entry.bucket, entry.segment)
 
     def add_segment(self, segment: Segment) -> None:
         """Note all frames of a segment."""
         for bucket in _buckets_of(segment):
-            self.hold(bucket, segment.number)
+            self._holders.hold(bucket, segment.number)
+
+    def hold(self, bucket: int, segment: int) -> None:
+        """Note that a segment has frames of a bucket."""
+        self._holders.hold(bucket, segment)
 
     def drop_segment(self, segment: Segment) -> None:
         """Forget the frames of a retired segment."""
-        self._numbers = None
-        for bucket in _buckets_of(segment):
-            holders = self._holders[bucket]
-            holders.discard(segment.number)
-            if not holders:
-                del self._holders[bucket]
-                del self._order[bisect_left(self._order, bucket)]
+        self._holders.drop(segment.number)
 
     def next_bucket(self, at_least: int) -> int | None:
         """The lowest bucket with frames that is not below `at_least`."""
-        position = bisect_left(self._order, at_least)
-        return self._order[position] if position < len(self._order) else None
+        return self._holders.next_bucket(at_least)
 
     def buckets(self, low: int, high: int) -> list[int]:
         """The buckets with frames from `low` to `high`, both included."""
-        return self._order[bisect_left(self._order, low) : bisect_left(self._order, high + 1)]
+        return self._holders.buckets(low, high)
 
     def __len__(self) -> int:
-        return len(self._order)
+        return len(self._holders)
 
     def segments(self) -> Sequence[int]:
         """The numbers of the segments that hold frames, ascending."""
-        if self._numbers is None:
-            self._numbers = sorted(set().union(*self._holders.values()))
-        return self._numbers
+        return self._holders.segments()
 
     def frames(self, bucket: int) -> FrameList:
         """The frames of one bucket."""
-        numbers = sorted(self._holders.get(bucket, ()))
-        return self._list([(n, self._segments[n].entries_of(bucket)) for n in numbers])
+        numbers = self._holders.of(bucket)
+        read = self._lately_read
+        return self._list([(n, read.frames(self._segments[n], bucket, bucket)) for n in numbers])
 
     def frames_of_segment(self, number: int) -> FrameList:
         return self.frames_of_segments([number])
@@ -96,17 +88,6 @@ class Index:
         segment = self._segments[number]
         rows = segment.entries if segment.directory is None else segment.directory
         return int(rows["seq_max"].max()) if len(rows) else 0
-
-    def hold(self, bucket: int, segment: int) -> None:
-        """Note that a segment has frames of a bucket."""
-        holders = self._holders.get(bucket)
-        if holders is None:
-            insort(self._order, bucket)
-            self._holders[bucket] = {segment}
-            self._numbers = None
-        elif segment not in holders:
-            holders.add(segment)
-            self._numbers = None
 
     def _list(self, parts: list[tuple[int, Entries]]) -> FrameList:
         """The frames of these parts, less the ones that were set aside."""

@@ -164,11 +164,9 @@ class Plan:
         self._bounds = bounds
         snapshot = Snapshot(view, cursor, *bounds.keys)
         self._cuts = tuple(cursor.fork.cuts.all())
-        found = [snapshot.frames(bucket) for bucket in snapshot.buckets]
-        frames = FrameList(
-            np.concatenate([one.rows for one in found]) if found else np.empty(0, ENTRY),
-            np.concatenate([one.segments for one in found]) if found else np.empty(0, np.int64),
-        )
+        buckets = snapshot.buckets
+        frames = snapshot.frames(buckets[0], buckets[-1]) if buckets else FrameList.of([])
+        frames = frames.at(np.argsort(frames.rows["bucket"], kind="stable"))
         low, high = bounds.seqs
         frames = frames.where((frames.rows["seq_max"] >= low) & (frames.rows["seq_min"] <= high))
         if bounds.times_us != Bounds().times_us:

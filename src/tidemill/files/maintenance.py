@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import numpy as np
-
 from tidemill.errors import Closed, Corrupt, TidemillError
 from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
@@ -386,7 +384,7 @@ class Maintenance:
 
 
 def _audiences_of(frames: FrameList) -> set[int]:
-    return set(np.unique(frames.rows["audience"]).tolist())
+    return set(frames.rows["audience"].tolist())
 
 
 def _count_parts(frames: FrameList) -> int:

@@ -201,16 +201,18 @@ class Segment:
         self.table = FrameTable()
         self.summary = self.directory = self._entries = None
 
-    def entries_of(self, bucket: int) -> Entries:
-        """The frames of one bucket, sorted by least key and seq unless the segment is active."""
+    def rows_of(self, low: int, high: int) -> slice:
+        """Where the frames of the buckets from `low` to `high` are among the entries of a sealed
+        segment.
+        """
         if self.directory is None:
-            rows = self.entries
-            return rows[rows["bucket"] == bucket]
-        at = int(np.searchsorted(self.directory["bucket"], bucket))
-        if at == len(self.directory) or self.directory["bucket"][at] != bucket:
-            return np.empty(0, ENTRY)
-        start = int(self.directory["start"][at])
-        return self.entries[start : start + int(self.directory["frames"][at])]
+            raise Corrupt("only a sealed segment has a directory", path=self.path, offset=0)
+        buckets = self.directory["bucket"]
+        first, behind = int(buckets.searchsorted(low)), int(buckets.searchsorted(high, "right"))
+        if first == behind:
+            return slice(0, 0)
+        start, last = self.directory["start"], behind - 1
+        return slice(int(start[first]), int(start[last]) + int(self.directory["frames"][last]))
 
 
 def segment_path(folder: Path, number: int) -> Path:

@@ -22,12 +22,14 @@ from tidemill.files.count import bucket_bounds
 from tidemill.files.cursor import Cursor
 from tidemill.files.frame_reader import DamagedFrame, FrameReader
 from tidemill.files.frame_table import Entry, FrameList
+from tidemill.files.lately_read import LatelyRead
 from tidemill.files.merge import Merge
 from tidemill.files.run import Run
 from tidemill.files.view import View
 from tidemill.limits import INT64_MAX, INT64_MIN, MIB, WINDOW_ROWS
 
 _BATCH_BYTES = 8 * MIB  # about what a batch of a scan takes
+_FRAMES_TOGETHER_MAX = 1024  # of buckets that are opened together
 
 
 class Snapshot:
@@ -47,13 +49,16 @@ class Snapshot:
             self._active, self._last_offset = last_frame(view)
             self._hold = view.holds.hold(list(segments.values()))
         self._segments = segments
+        self._lately_read = LatelyRead()
         self._reader = FrameReader(segments, view.settings.versions, own_from=view.reader.own_from)
 
-    def frames(self, bucket: int) -> FrameList:
-        """The frames of a bucket that may hold rows of the end, within the bounds."""
+    def frames(self, low: int, high: int) -> FrameList:
+        """The frames of the buckets from `low` to `high` that may hold rows of the end, within the
+        bounds.
+        """
         parts = []
         for number, segment in self._segments.items():
-            rows = segment.entries_of(bucket)
+            rows = self._lately_read.frames(segment, low, high)
             if number == self._active:
                 rows = rows[rows["offset"] <= self._last_offset]
             parts.append((number, rows))
@@ -93,7 +98,8 @@ class Scan:
         # A payload keeps one column at least, or it would no longer know how many rows it has.
         wanted = [name for name in payload.names if name in self._names] or payload.names[:1]
         self._wanted = None if wanted == payload.names else wanted
-        self._buckets = iter(snapshot.buckets)
+        self._at = 0  # of the buckets
+        self._together = 1  # how many of them are opened at a time
         self._merge: Merge | None = None
         self._rows = 0
         self._failure: BaseException | None = None
@@ -120,7 +126,7 @@ class Scan:
     def _next_batch(self) -> pa.RecordBatch:
         while True:
             self._snapshot.view.check_alive()
-            if self._merge is None and not self._next_bucket():
+            if self._merge is None and not self._open_next():
                 self._snapshot.release()
                 raise StopIteration
             if self._merge is not None:
@@ -130,14 +136,23 @@ class Scan:
                     return choice.batch.to_arrow().select(self._names)
                 self._merge = None
 
-    def _next_bucket(self) -> bool:
-        """Open the merge of the next bucket; False if there is none."""
-        bucket = next(self._buckets, None)
-        if bucket is None:
+    def _open_next(self) -> bool:
+        """Open the merge of the next buckets; False if there are none. Those that hold little are
+        opened together: a batch of its own for each would cost far more than its rows.
+        """
+        buckets = self._snapshot.buckets[self._at : self._at + self._together]
+        if not buckets:
             return False
-        frames = self._snapshot.frames(bucket)
+        frames = self._snapshot.frames(buckets[0], buckets[-1])
+        length = int(frames.rows["length"].sum())
+        is_little = len(frames) <= _FRAMES_TOGETHER_MAX and length <= _BATCH_BYTES
+        if not is_little and len(buckets) > 1:
+            self._together = 1
+            return self._open_next()
+        self._at += len(buckets)
+        self._together = min(2 * self._together, _FRAMES_TOGETHER_MAX) if is_little else 1
         if len(frames):
-            row_bytes = int(frames.rows["length"].sum()) // int(frames.rows["rows"].sum()) + 1
+            row_bytes = length // int(frames.rows["rows"].sum()) + 1
             self._rows = min(max(_BATCH_BYTES // row_bytes, 1), WINDOW_ROWS)
             self._merge = Merge(frames, self._load)
         return True
