@@ -26,7 +26,7 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.mutation import drop_failed_pushes
 from tidemill.batch import frame
 from tidemill.errors import Corrupt, TidemillError
-from tidemill.files import maintenance, record, recovery, run, scan, summary, survivors
+from tidemill.files import record, recovery, run, scan, segment_facts, summary, survivors
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.cut import Cuts
 from tidemill.files.folder import FolderOptions
@@ -43,7 +43,7 @@ Patch: TypeAlias = pytest.MonkeyPatch
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: Patch) -> None:
     monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
+    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 # The checks: parts of the other suites, small enough to run for each mutant.

@@ -26,7 +26,7 @@ from tests.faults.driven_queue import DrivenQueue, Judge, contents, open_queue
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import maintenance, survivors
+from tidemill.files import segment_facts, survivors
 from tidemill.files.folder import SyncMode
 from tidemill.files.head import NAME as HEAD
 
@@ -101,14 +101,14 @@ SEEDS = range(3)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of frames is many, and is rewritten as frames of a few items."""
     monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
+    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 def _rich(sync: SyncMode = "full") -> DrivenQueue:
     """A queue on which every step does something: two segments, three ends, two buckets."""
     queue = DrivenQueue(sync=sync)
     # Nothing is rewritten yet, so that the steps have something to rewrite.
-    with patch.object(maintenance, "TINY_FRAMES_MIN", 1_000):
+    with patch.object(segment_facts, "TINY_FRAMES_MIN", 1_000):
         queue.push([1, 2, 3, 140])
         queue.fork("a", MAIN)
         queue.pop(MAIN, 1)

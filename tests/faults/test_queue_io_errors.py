@@ -24,7 +24,7 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.pending import Pending
 from tests.faults.trace import Image
 from tidemill.errors import DiskFull, StorageFailed, TidemillError
-from tidemill.files import maintenance, survivors
+from tidemill.files import segment_facts, survivors
 
 Tally: TypeAlias = Callable[[str, int], None]
 
@@ -50,7 +50,7 @@ STEPS: list[Callable[[DrivenQueue], None]] = [
 
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
+    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
     monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
 
 

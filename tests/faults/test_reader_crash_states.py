@@ -18,7 +18,7 @@ from tests.faults.driven_queue import ROOT, DrivenQueue, contents, digest, open_
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import maintenance, survivors
+from tidemill.files import segment_facts, survivors
 from tidemill.files.folder import SyncMode
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
@@ -44,12 +44,12 @@ OURS = ("look", "look and die", "consume")
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
+    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 def _driven(names: tuple[str, ...], sync: SyncMode) -> DrivenQueue:
     queue = DrivenQueue(sync=sync)
-    with patch.object(maintenance, "TINY_FRAMES_MIN", 1_000):
+    with patch.object(segment_facts, "TINY_FRAMES_MIN", 1_000):
         queue.push([1, 2, 3, 140])
         queue.fork("a", MAIN)
         queue.pop(MAIN, 1)

@@ -20,7 +20,7 @@ from tests.faults.driven_queue import digest
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import maintenance, survivors
+from tidemill.files import segment_facts, survivors
 from tidemill.files.priority_queue import PriorityQueue
 
 Tally: TypeAlias = Callable[[str, int], None]
@@ -43,7 +43,7 @@ MODES = [
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 4)
+    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 def _several_segments(source: PriorityQueue, values: UniqueValues) -> None:

@@ -14,9 +14,10 @@ import tidemill as tm
 from tidemill.files import maintenance, survivors
 from tidemill.files.carry import carry
 from tidemill.files.frame_table import Entry
-from tidemill.files.maintenance import SegmentFacts, choose_rewrites
+from tidemill.files.maintenance import choose_rewrites
 from tidemill.files.operation import Retire
 from tidemill.files.run import Run
+from tidemill.files.segment_facts import SegmentFacts
 
 SEGMENT = 32 * 1024
 
@@ -266,7 +267,7 @@ def test_pushes_wait_a_moment_for_upkeep_that_falls_behind(
 
     monkeypatch.setattr("tidemill.files.maintenance.carry", held_up)
     monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 20)
-    monkeypatch.setattr("tidemill.files.maintenance.TINY_FRAMES_MIN", 8)
+    monkeypatch.setattr("tidemill.files.segment_facts.TINY_FRAMES_MIN", 8)
     monkeypatch.setattr("tidemill.files.maintenance._BEHIND_MAX", 0)
     with queue_at(tmp_path, maintain_in_background=True) as queue:
         keeps_up = queue._core.maintenance._keeps_up
@@ -295,7 +296,7 @@ def test_pushes_also_wait_for_a_round_that_takes_long(
 
     monkeypatch.setattr("tidemill.files.maintenance.carry", held_up)
     monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 20)
-    monkeypatch.setattr("tidemill.files.maintenance.TINY_FRAMES_MIN", 8)
+    monkeypatch.setattr("tidemill.files.segment_facts.TINY_FRAMES_MIN", 8)
     with queue_at(tmp_path, maintain_in_background=True) as queue:
         keeps_up = queue._core.maintenance._keeps_up
         journal = queue._core.folder.journal

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
 from tests.files.stored_frames import StoredFrames
-from tidemill.files import cursor, maintenance
+from tidemill.files import cursor, maintenance, segment_facts
 from tidemill.files.carry import carry
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import Cut, Cuts
@@ -87,7 +87,7 @@ def test_windows_of_large_rows_do_not_swallow_the_queue(
 def test_upkeep_of_frames_for_several_audiences_comes_to_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "TINY_FRAMES_MIN", 8)
+    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 8)
     carries: list[tuple[int, ...]] = []
 
     def counted(folder: object, *segments: int, apart: bool) -> None:
@@ -297,3 +297,37 @@ def test_many_small_buckets_are_scanned_together_and_no_summary_is_read_for_each
         assert len(batches) < 60
         queue.pop(500)
         assert summaries < fs.calls["bytes read.summary"] - before < 8 * summaries
+
+
+def test_a_round_of_upkeep_reads_the_summaries_of_what_is_consumed_alone(tmp_path: Path) -> None:
+    fs = CountingFileSystem()
+    with tm.PriorityQueue(
+        tmp_path,
+        sync="none",
+        segment_bytes=64 * 1024,
+        maintain_in_background=False,
+        file_system=fs,
+    ) as queue:
+        upkeep = queue._core.maintenance
+        slow = queue.fork("slow")
+        for start in range(0, 40_000, 500):
+            queue.push([(key, bytes(40)) for key in range(start, start + 500)])
+        upkeep.run_round()
+        segments = queue.stats().segments
+        summaries = sum(file.stat().st_size for file in tmp_path.rglob("*.summary"))
+        assert segments > 20
+        # Both ends are at the beginning of it, and nothing else has to be looked at.
+        slow.pop(100)
+        queue.pop(200)
+        before = fs.calls["bytes read.summary"]
+        upkeep.run_round()
+        assert fs.calls["bytes read.summary"] - before < 4 * summaries / segments
+        # What one of them has yet to see stands, whatever the other has consumed.
+        queue.pop(20_000)
+        upkeep.run_round()
+        assert queue.stats().segments >= segments
+        slow.pop(20_000)
+        upkeep.run_round()
+        assert queue.stats().segments < 0.7 * segments
+        assert [row[0] for row in slow.peek(-1).rows()] == list(range(20_100, 40_000))
+        assert [row[0] for row in queue.peek(-1).rows()] == list(range(20_200, 40_000))

@@ -22,16 +22,14 @@ from typing import NamedTuple
 from tidemill.errors import Closed, Corrupt, TidemillError
 from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
-from tidemill.files.frame_table import FrameList
 from tidemill.files.pin import try_sweep_readers
 from tidemill.files.pointers import least_pointer
 from tidemill.files.record import make_place
+from tidemill.files.segment_facts import FactFinder, SegmentFacts
 from tidemill.files.storage import storage_errors
 from tidemill.limits import (
     CARRY_SEGMENT_BYTES,
     CUTS_PER_FORK_MAX,
-    TINY_FRAME_BYTES,
-    TINY_FRAMES_MIN,
 )
 
 logger = logging.getLogger(__name__)
@@ -41,25 +39,6 @@ _SMALL_MAX = 8  # small segments that are made one at a time
 _BEHIND_MAX = 4  # segments of tiny frames that wait, before pushes wait for upkeep
 _GIVE_WAY_S = 0.01  # ... at most so long each
 _CUT_BYTES = 128  # about what one cut takes in the state that opens a segment
-
-
-class SegmentFacts(NamedTuple):
-    """What the decision looks at."""
-
-    number: int
-    data_bytes: int
-    frames: int
-    parts: int  # of buckets, by audience: each has a frame of its own
-    items: int
-    alive: int  # of its items, how many the fork with the most to do may need, by whole frames
-
-    @property
-    def is_tiny(self) -> bool:
-        """Whether its frames are many and small."""
-        return (
-            self.frames >= max(TINY_FRAMES_MIN, 4 * self.parts)
-            and self.data_bytes < TINY_FRAME_BYTES * self.frames
-        )
 
 
 class Rewrite(NamedTuple):
@@ -124,6 +103,7 @@ class Maintenance:
 
     def __init__(self, folder: Folder, *, in_background: bool) -> None:
         self._folder = folder
+        self._facts = FactFinder(folder)
         self._in_background = in_background
         self._round_lock = threading.Lock()
         self._wakeup = threading.Event()
@@ -133,7 +113,6 @@ class Maintenance:
         self._rows_until_due = 0
         self._drained_at: dict[int, int] = {}  # fork → active segment when it had consumed all
         self._stuck: set[int] = set()  # segments with damage: left as they are
-        self._audiences: dict[int, set[int]] = {}  # sealed segment → whom its frames are for
         self._keeps_up = threading.Event()  # unset: more tiny frames come than are merged
         self._keeps_up.set()
         self._tiny_since_choice = 0  # segments of tiny frames, sealed since upkeep last chose
@@ -306,24 +285,12 @@ class Maintenance:
         acked = self._acked()
         dead: list[int] = []
         alive: list[SegmentFacts] = []
-        self._audiences.clear()
-        for number, segment in list(folder.journal.segments.items())[:-1]:
-            # The guard is let go between segments, so that nobody waits for all of them.
-            with folder.guard:
-                frames = folder.index.frames_of_segment(number)
-                most = max(
-                    int(cursor.live_frames(frames).rows["rows"].sum())
-                    for cursor in folder.cursors.values()
-                )
-            self._audiences[number] = _audiences_of(frames)
-            unread = frames.rows["seq_max"] > acked
-            most = max(most, int(frames.rows["rows"][unread].sum()))
-            if not most:
-                dead.append(number)
-                continue
-            items = int(frames.rows["rows"].sum())
-            parts = _count_parts(frames)
-            alive.append(SegmentFacts(number, segment.end, len(frames), parts, items, most))
+        for segment in list(folder.journal.segments.values())[:-1]:
+            facts = self._facts.of(segment, acked)
+            if facts.alive:
+                alive.append(facts)
+            else:
+                dead.append(segment.number)
         if dead:
             # Looked at again, for a consumer that began meanwhile: see `pointers`.
             acked = self._acked()
@@ -339,14 +306,8 @@ class Maintenance:
         """
         folder = self._folder
         with folder.guard:
-            standing = list(folder.journal.segments)
-            audiences: set[int] = set()
-            for number in standing:
-                found = self._audiences.get(number)
-                if found is None:  # begun since, or still active
-                    found = _audiences_of(folder.index.frames_of_segment(number))
-                audiences |= found
-            folder.state.forget_gone(make_place(min(standing), 0), audiences)
+            oldest = make_place(min(list(folder.journal.segments)), 0)
+            folder.state.forget_gone(oldest, self._facts.audiences())
 
     def _acked(self) -> int:
         """Up to which seq all consumers are done."""
@@ -381,16 +342,6 @@ class Maintenance:
             segment_bytes=folder.journal.segment_bytes,
             too_many_cuts=too_many_cuts,
         )
-
-
-def _audiences_of(frames: FrameList) -> set[int]:
-    return set(frames.rows["audience"].tolist())
-
-
-def _count_parts(frames: FrameList) -> int:
-    """How many frames there are at least, however often they are rewritten."""
-    rows = frames.rows
-    return len(set(zip(rows["bucket"].tolist(), rows["audience"].tolist(), strict=True)))
 
 
 def _rows_per_round(facts: list[SegmentFacts]) -> int:
