@@ -331,3 +331,33 @@ def test_a_round_of_upkeep_reads_the_summaries_of_what_is_consumed_alone(tmp_pat
         assert queue.stats().segments < 0.7 * segments
         assert [row[0] for row in slow.peek(-1).rows()] == list(range(20_100, 40_000))
         assert [row[0] for row in queue.peek(-1).rows()] == list(range(20_200, 40_000))
+
+
+def test_a_scan_of_segments_that_are_gone_still_knows_whom_their_frames_are_for(
+    tmp_path: Path,
+) -> None:
+    with tm.PriorityQueue(
+        tmp_path, sync="none", segment_bytes=16 * 1024, maintain_in_background=False
+    ) as queue:
+        state = queue._core.folder.state
+        fork = queue.fork("audit")
+        for key in range(300):
+            queue.push([(key, bytes(400))])
+            queue.pop()
+            if key % 20:
+                fork.delete(key, key)
+        # Behind the last pop, so that it is by their audience alone that the queue leaves them out.
+        folder = queue._core.folder
+        carry(folder, *list(folder.journal.segments)[:-1])
+        assert state.audiences
+        of_queue, of_fork = queue.scan(), fork.scan()
+        fork.clear()
+        for key in range(200):
+            queue.push([(key, bytes(400))])
+            queue.pop()
+            fork.pop()
+        queue._core.maintenance.run_round()
+        assert of_queue.read_all().num_rows == 0
+        assert of_fork.read_all()["key"].to_pylist() == list(range(0, 300, 20))
+        queue._core.maintenance.run_round()
+        assert not state.audiences

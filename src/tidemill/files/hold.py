@@ -79,6 +79,12 @@ class Holds:
         self._remove(free)
         self._settle()
 
+    @property
+    def is_anyone_left(self) -> bool:
+        """Whether somebody still reads from segments that are retired."""
+        with self._lock:
+            return bool(self._leaving)
+
     def close(self) -> None:
         """Wait no longer: the handle goes, and with it whoever reads through it."""
         with self._lock:

@@ -305,6 +305,8 @@ class Maintenance:
         made would leave something in it.
         """
         folder = self._folder
+        if folder.holds.is_anyone_left:
+            return  # Whoever reads frames that are gone has to know as well whom they are for.
         with folder.guard:
             oldest = make_place(min(list(folder.journal.segments)), 0)
             folder.state.forget_gone(oldest, self._facts.audiences())
