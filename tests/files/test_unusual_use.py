@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
 from tests.files.stored_frames import StoredFrames
-from tidemill.files import cursor, maintenance, segment_facts
+from tidemill.files import cursor, lately_read, maintenance, segment_facts
 from tidemill.files.carry import carry
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import Cut, Cuts
@@ -361,3 +361,22 @@ def test_a_scan_of_segments_that_are_gone_still_knows_whom_their_frames_are_for(
         assert of_fork.read_all()["key"].to_pylist() == list(range(0, 300, 20))
         queue._core.maintenance.run_round()
         assert not state.audiences
+
+
+def test_of_the_frames_that_were_read_few_bytes_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lately_read, "_BYTES_MAX", 64 * 1024)
+    with tm.PriorityQueue(
+        tmp_path, sync="none", bucket=tm.Width(1), segment_bytes=64 * 1024
+    ) as queue:
+        # One operation may have any number of frames, and they lie in one segment.
+        for start in range(0, 10_000, 1_000):
+            queue.push([(key, b"") for key in range(start, start + 1_000)])
+        queue._core.maintenance.run_round()
+        index = queue._core.folder.index
+        for bucket in range(0, 10_000, 500):
+            assert len(index.frames(bucket)) == 1
+            kept = [entries.nbytes for _, entries in index._lately_read._kept.values()]
+            assert kept
+            assert sum(kept[:-1]) <= 64 * 1024

@@ -11,8 +11,9 @@ import numpy as np
 from tidemill.files.frame_table import ENTRY, Entries
 from tidemill.files.segment import Segment
 from tidemill.files.summary import Summary
+from tidemill.limits import MIB
 
-_SEGMENTS_MAX = 4  # 1 MiB each at most: see RECORDS_PER_SEGMENT_MAX
+_BYTES_MAX = 4 * MIB  # beside the last one, which may be of any size: see RECORDS_PER_SEGMENT_MAX
 
 
 class LatelyRead:
@@ -38,7 +39,7 @@ class LatelyRead:
         kept = self._kept.pop(segment.number, None)
         if kept is None or kept[0] is not summary:
             kept = summary, segment.entries
-        self._kept[segment.number] = kept
-        if len(self._kept) > _SEGMENTS_MAX:
+        while sum([entries.nbytes for _, entries in self._kept.values()]) > _BYTES_MAX:
             del self._kept[next(iter(self._kept))]
+        self._kept[segment.number] = kept
         return kept[1]
