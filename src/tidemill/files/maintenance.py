@@ -27,10 +27,7 @@ from tidemill.files.pointers import least_pointer
 from tidemill.files.record import make_place
 from tidemill.files.segment_facts import FactFinder, SegmentFacts
 from tidemill.files.storage import storage_errors
-from tidemill.limits import (
-    CARRY_SEGMENT_BYTES,
-    CUTS_PER_FORK_MAX,
-)
+from tidemill.limits import CARRY_SEGMENT_BYTES, CUTS_PER_FORK_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -305,11 +302,14 @@ class Maintenance:
         made would leave something in it.
         """
         folder = self._folder
+        self._facts.forget_gone()
         if folder.holds.is_anyone_left:
             return  # Whoever reads frames that are gone has to know as well whom they are for.
         with folder.guard:
             oldest = make_place(min(list(folder.journal.segments)), 0)
-            folder.state.forget_gone(oldest, self._facts.audiences())
+            # Most queues have none, and then nobody need wait until all frames are looked at.
+            audiences = self._facts.audiences() if folder.state.audiences else set()
+            folder.state.forget_gone(oldest, audiences)
 
     def _acked(self) -> int:
         """Up to which seq all consumers are done."""

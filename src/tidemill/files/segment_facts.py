@@ -18,7 +18,7 @@ from tidemill.limits import TINY_FRAME_BYTES, TINY_FRAMES_MIN
 
 
 class SegmentFacts(NamedTuple):
-    """What is decided by."""
+    """What upkeep decides by."""
 
     number: int
     data_bytes: int
@@ -77,14 +77,17 @@ class FactFinder:
                 alive = max(alive, int(frames.rows["rows"][unread].sum()))
         return SegmentFacts(number, segment.end, known.frames, known.parts, known.items, alive)
 
+    def forget_gone(self) -> None:
+        """Drop what was remembered of segments that are gone."""
+        standing = self._folder.journal.segments
+        self._constants = {one: it for one, it in self._constants.items() if one in standing}
+
     def audiences(self) -> set[int]:
         """Whom the frames of all segments are for that are there now. Called under the guard."""
         folder = self._folder
-        # A list, because a push may begin a segment meanwhile.
-        standing = list(folder.journal.segments)
-        self._constants = {one: self._constants[one] for one in standing if one in self._constants}
         found: set[int] = set()
-        for number in standing:
+        # A list, because a push may begin a segment meanwhile.
+        for number in list(folder.journal.segments):
             known = self._constants.get(number)
             if known is None:  # begun since it was looked at, or still active
                 known = _constants(folder.index.frames_of_segment(number))

@@ -21,7 +21,7 @@ def differences(replayed: State, stated: State) -> list[str]:
     if not stated.audiences.items() <= replayed.audiences.items():
         found.append("there are audiences that no record says")
     if stated.quarantined != replayed.quarantined:
-        found.append("the records that were set aside are not those that the records say")
+        found.append("the records set aside are not those that the journal says")
     if stated.log.to_json() != replayed.log.to_json():
         found.append("the marks, the notes or the first row are not those that the records say")
     for id in sorted(stated.forks.keys() | replayed.forks.keys()):
