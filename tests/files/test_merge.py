@@ -21,9 +21,12 @@ import tidemill as tm
 from tests.files.stored_frames import StoredFrames
 from tidemill.files.choice import Choice
 from tidemill.files.frame_table import Entry, FrameList
+from tidemill.files.late import Late
 from tidemill.files.layers import Layers
 from tidemill.files.merge import Merge
+from tidemill.files.pending import Loaded
 from tidemill.files.run import Run
+from tidemill.files.sorted_ahead import SortedAhead
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 near = st.integers(-20, 20)
@@ -166,27 +169,46 @@ def test_pushes_choices_and_takes_in_any_order_agree_with_sorted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("joined_rows_max", [4, 1_000])
 def test_they_do_so_too_with_several_layers_and_many_late_frames(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, joined_rows_max: int
 ) -> None:
     for name, value in {
         "merge.WINDOW_ROWS": 5,
         "quantiles._STRIDE_MIN": 1,
-        "merge._NEAR_RUNS_MAX": 2,
+        "late._NEAR_RUNS_MAX": 2,
+        "late._JOINED_ROWS_MAX": joined_rows_max,
         "merge._REFINED_ROWS": 4,
     }.items():
         monkeypatch.setattr(f"tidemill.files.{name}", value)
     layers: list[int] = []
-    begin = Layers.begin
+    joins: list[bool] = []
+    aheads: list[int] = []
+    begin, join, sort = Layers.begin, Late.join, SortedAhead.__init__
 
     def counted(self: Layers, limits: Sequence[tuple[int, int]]) -> None:
         layers.append(len(limits))
         begin(self, limits)
 
+    def joined(self: Late, limit: tuple[int, int]) -> list[Loaded] | None:
+        runs = len(self.near)
+        rest = join(self, limit)
+        joins.append(runs > 1 and rest is not None and len(self.near) == 1)
+        return rest
+
+    def sorted_ahead(self: SortedAhead, parts: list[tuple[Run, int, int]]) -> None:
+        aheads.append(len(parts))
+        sort(self, parts)
+
     monkeypatch.setattr(Layers, "begin", counted)
+    monkeypatch.setattr(Late, "join", joined)
+    monkeypatch.setattr(SortedAhead, "__init__", sorted_ahead)
     for machine in (MergeAgainstSorted, LayersAgainstSorted):
         run_state_machine_as_test(machine)
     assert sum(count > 2 for count in layers) > 10
+    assert len(aheads) > 10
+    assert True in joins
+    assert False in joins
 
 
 def test_a_pass_reads_each_frame_once_for_many_windows() -> None:

@@ -29,9 +29,12 @@ MIB = 1024 * 1024
 
 
 def held_bytes(merge: Merge) -> int:
-    runs = [*merge._windows, *(run for run, _ in [*merge._loaded, *merge._near])]
-    late = [source.run for source in merge._late if source.run is not None]
-    return sum(run.nbytes for run in [*runs, *late]) + merge._layers.bytes
+    late = merge._late
+    runs = [*merge._windows, *(run for run, _ in [*merge._loaded, *late.near])]
+    runs += [source.run for source in late.far if source.run is not None]
+    if merge._ahead is not None:
+        runs.append(merge._ahead.wait())
+    return sum(run.nbytes for run in runs) + merge._layers.bytes
 
 
 def drain(merge: Merge, count: int) -> list[int]:

@@ -4,47 +4,47 @@
     loaded    runs in memory whose rows interleave with others
     layers    rows of more frames than memory holds, by ranges of keys; see `layers`
     windows   runs sorted against everything known when they were made; pops take slices of them
-    late      frames pushed since, and rows of them that lie further on
-    near      those of them that a pop has to look at
+    late      frames pushed since, far or near; see `late`
 
     ┌─────────┐  load   ┌────────┐  window of some 64 K rows  ┌─────────┐   pop
     │ pending │ ──────▶ │ loaded │ ─────────────────────────▶ │ windows │ ───────▶ slices
     └─────────┘         └────────┘                            └─────────┘     ▲
-         ▲ when a new window is made                 ┌──────┐  ┌──────┐       │
-         └────────────────────────────────────────── │ late │─▶│ near │ ──────┘
-                                                     └──────┘  └──────┘
-A pop merges in just the rows of near frames that it needs. Once there are many of them, the first
-rows of the windows are merged with theirs into a small window of its own, and they are late again.
+         ▲ when a new window is made                 ┌─────┐   ┌──────┐       │
+         └────────────────────────────────────────── │ far │ ─▶│ near │ ──────┘
+                                                     └─────┘   └──────┘
+A pop merges in just the rows of near frames that it needs. Once these are many, they become one
+run; where that has many rows, the first rows of the windows are merged with them into a small
+window of its own.
 
 Pure but for its loader. A frame that overlaps no other becomes a window as it is, without a copy.
 Frames are loaded in the order of their first rows until enough rows lie below the first row of the
 rest; where that takes more memory than allowed, a pass over the frames fills layers, each of which
-becomes a window.
+becomes a window: the next one is sorted by another thread meanwhile.
 
 Invariant: every row outside the windows is greater than the last row of the windows, except rows of
-late and near frames.
+late frames; the window that is being sorted comes before all others but these.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from operator import itemgetter
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from tidemill.files.choice import Choice, choose_from
 from tidemill.files.frame_table import Entry, FrameList
+from tidemill.files.late import Late
 from tidemill.files.layers import Layers
-from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Pending, Source
+from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Loaded, Pending, Source
 from tidemill.files.quantiles import quantiles
 from tidemill.files.run import Run, merged, parts_until
+from tidemill.files.sorted_ahead import SortedAhead
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
-_NEAR_RUNS_MAX = 16  # frames that every pop looks at one by one
 _REFINED_ROWS = 32_768  # of a window that late rows were merged into
 _ROWS_PER_RUN = 128  # that a window takes from each run, or touching the runs costs too much
+_SAMPLED_FRAMES = 16  # at least, to tell how many rows lie where
 _SMALL_ROWS = 256  # fewer than this are not worth a run of their own
 _SMALL_BYTES = 256 * 1024
 _SMALL_RUNS_MAX = 32
@@ -54,13 +54,6 @@ _AHEAD_BYTES = 1024 * 1024
 _AHEAD_ROWS = 2048  # made ready at first where frames overlap; twice as many each time
 _NUMBERS_BYTES = 17  # that a seq and a time take beside the row of a frame, and one for rounding
 _head = itemgetter(0)
-
-
-class Loaded(NamedTuple):
-    """A run in memory, and the frame it came from."""
-
-    run: Run
-    entry: Entry | None  # None: a window that was taken back, or small runs made one
 
 
 class Merge:
@@ -78,16 +71,16 @@ class Merge:
         self._pending = Pending(frames)
         self._loaded: list[Loaded] = []
         self._layers = Layers()
+        self._is_worn = False  # whether frames had been used in part before the merge was opened
         self._chunk = 1
         self._ahead_rows = _AHEAD_ROWS
         self._windows: list[Run] = []
-        self._late: list[Source] = []  # a heap
-        self._late_bytes = 0  # of those that are in memory
-        self._near: list[Loaded] = []
+        self._ahead: SortedAhead | None = None  # the window behind those
+        self._late = Late(self._read, bytes_max)
 
     def add(self, entry: Entry) -> None:
         """Take note of a frame that was pushed after the merge was opened."""
-        heapq.heappush(self._late, Source(entry.key_min, entry.seq_min, entry))
+        self._late.add(entry)
 
     @property
     def is_oversized(self) -> bool:
@@ -101,14 +94,14 @@ class Merge:
     @property
     def is_empty(self) -> bool:
         """Whether no row is left, as far as is known without loading."""
-        held = self._windows or self._loaded or self._late or self._near
+        held = self._windows or self._ahead or self._loaded or self._late
         return not (held or len(self._layers) or len(self._pending))
 
     def choose(self, rows: int, key_max: int) -> Choice | None:
         """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there
         are none.
         """
-        windows = self._windows
+        windows, late = self._windows, self._late
         if windows or self._extend_windows(rows, key_max):
             # The common case by far: what is wanted lies in one window, and before all late rows.
             run = windows[0]
@@ -116,11 +109,11 @@ class Merge:
             if (
                 stop <= run.rows
                 and key_max == INT64_MAX
-                and not self._near
-                and (not self._late or run.last < self._late[0][:2])
+                and not late.near
+                and (not late.far or run.last < late.far[0][:2])
             ):
                 return Choice(run.batch(run.position, stop), run.row(stop - 1), [(run, stop)])
-        if self._late or self._near:
+        if late:
             slices = self._slices_with_late(rows, key_max)
         else:
             slices = self._slices(rows, key_max)[0]
@@ -144,8 +137,8 @@ class Merge:
             run.position = position
         while self._windows and not len(self._windows[0]):
             self._windows.pop(0)
-        if self._near:
-            self._near = [near for near in self._near if len(near.run)]
+        if self._late.near:
+            self._late.drop_used()
 
     def _slices(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], int]:
         """(parts of the windows that hold the next rows, how many that is)."""
@@ -170,18 +163,22 @@ class Merge:
         """Make the rest of the windows ordinary runs, so that new windows can be made of all."""
         self._loaded += [Loaded(window, None) for window in self._windows]
         self._windows.clear()
+        if self._ahead is not None:
+            self._loaded.append(Loaded(self._ahead.wait(), None))
+            self._ahead = None
 
     def _slices_with_late(self, rows: int, key_max: int) -> list[tuple[Run, int, int]]:
         """Parts of the windows and of near frames among which the next rows are."""
-        if sum([len(window) for window in self._windows]) < rows:
+        if self._ahead is None and sum([len(window) for window in self._windows]) < rows:
             self._take_back_windows()
         slices, last = self._reach(rows, key_max)
-        if self._windows and self._is_crowded():
+        if self._windows and self._late.is_crowded:
             self._refine(rows)
             slices, last = self._reach(rows, key_max)
         # No run gives more rows than are wanted in all, however many of its rows are urgent.
         return slices + [
-            (run, run.position, min(run.until(*last), run.position + rows)) for run, _ in self._near
+            (run, run.position, min(run.until(*last), run.position + rows))
+            for run, _ in self._late.near
         ]
 
     def _reach(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], tuple[int, int]]:
@@ -191,65 +188,43 @@ class Merge:
         while True:
             slices, count = self._slices(rows, key_max)
             last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
-            if self._draw_near(last):
+            if self._late.draw_near(last):
                 return slices, last
             # So many frames are no exception to look at beside the windows: these are made anew.
             self._take_back_windows()
 
-    def _draw_near(self, last: tuple[int, int]) -> bool:
-        """Load the late frames that begin before `last`; False if they are too much to hold."""
-        unread: list[Source] = []
-        wanted_bytes = 0
-        while self._late and self._late[0][:2] <= last and wanted_bytes <= self._bytes_max // 4:
-            source = heapq.heappop(self._late)
-            if source.run is None:
-                unread.append(source)
-                wanted_bytes += source.entry.length
-            else:
-                self._near.append(Loaded(source.run, source.entry))
-                self._late_bytes -= source.entry.length
-        if self._late and self._late[0][:2] <= last:
-            for source in unread:
-                heapq.heappush(self._late, source)
-            return False
-        self._near += self._read(unread)
-        return True
-
-    def _is_crowded(self) -> bool:
-        """Whether near frames are too many, or too large, to be looked at by every pop."""
-        if len(self._near) > _NEAR_RUNS_MAX:
-            return True
-        return sum([run.nbytes for run, _ in self._near]) > self._bytes_max // 8
-
     def _refine(self, rows: int) -> None:
-        """Merge the first rows of the windows with those of near frames into a window of its own,
-        so that the next pops need not look at each of them.
+        """Make near frames few again, so that the next pops need not look at each of them: by
+        joining their rows or, where these are many, by merging the first rows of the windows with
+        them into a window of its own.
         """
+        late = self._late
+        last = self._windows[-1].last
+        if late.draw_near(last) and (rest := late.join(last)) is not None:
+            late.put_off(rest)
+            return
         first = self._windows[0]
         # Of large rows fewer, or a window that they are merged into again and again would grow.
         refined = min(_REFINED_ROWS, self._bytes_max // 16 * first.rows // first.nbytes)
         stop = min(first.rows, first.position + max(rows, refined, 1))
         limit = first.row(stop - 1)
-        if not self._draw_near(limit):
+        if not late.draw_near(limit):
             self._take_back_windows()
             return
-        near, self._near = self._near, []
+        near = late.take_near()
         window = merged(parts_until([first, *[run for run, _ in near]], limit))[0]
         self._windows[:1] = [window, first] if len(first) else [window]
-        for run, entry in near:
-            if not len(run):
-                continue
-            if entry is None:
-                self._near.append(Loaded(run, None))
-                continue
-            keep = self._late_bytes < self._bytes_max // 4
-            self._late_bytes += entry.length if keep else 0
-            heapq.heappush(self._late, Source(*run.head, entry, run if keep else None))
+        late.put_off([loaded for loaded in near if len(loaded.run)])
 
     def _extend_windows(self, wanted: int, key_max: int) -> bool:
         """Make a window of the next rows in order, or several; False if there are none up to
         `key_max`.
         """
+        if self._ahead is not None:
+            self._windows.append(self._ahead.wait())
+            self._ahead = None
+            self._begin_ahead()
+            return True
         if not self._windows:
             # Behind a window that stands, late frames cannot be: their rows may belong before it.
             self._absorb_late()
@@ -257,7 +232,8 @@ class Merge:
         if not len(self._layers) and not self._load_enough(wanted, key_max):
             self._fill_layers()
         if len(self._layers):
-            self._windows.append(self._layer_window())
+            self._windows.append(merged(self._next_layer())[0])
+            self._begin_ahead()
             return True
         if not self._loaded:
             return False
@@ -290,17 +266,30 @@ class Merge:
         del self._loaded[:count]
         return count > 0
 
+    def _begin_ahead(self) -> None:
+        """Let the next layer be sorted while the windows are used up, if there is one, and late
+        rows that belong to it can join it.
+        """
+        last = self._windows[-1].last
+        if not len(self._layers) or not self._late.draw_near(last):
+            return
+        rest = self._late.join(last)
+        if rest is not None:
+            self._loaded += rest
+            self._absorb_far()
+            self._ahead = SortedAhead(self._next_layer())
+
     def _absorb_late(self) -> None:
         """Make late frames ordinary ones, now that a new window is due."""
-        for source in self._late:
-            if source.run is None:
-                self._pending.push(source)
-            else:
-                self._loaded.append(Loaded(source.run, source.entry))
-        self._late.clear()
-        self._late_bytes = 0
-        self._loaded += self._near
-        self._near = []
+        self._absorb_far()
+        self._loaded += self._late.take_near()
+
+    def _absorb_far(self) -> None:
+        """Make late frames ordinary ones that no row of the windows comes behind."""
+        unread, held = self._late.take_far()
+        for source in unread:
+            self._pending.push(source)
+        self._loaded += held
 
     def _load_enough(self, wanted: int, key_max: int) -> bool:
         """Load pending frames until `wanted` rows lie below the first row of the others; False if
@@ -377,6 +366,8 @@ class Merge:
         for (key, seq, entry, _), run in zip(sources, runs, strict=True):
             if (key, seq) != (entry.key_min, entry.seq_min):
                 run.position = run.until(key, seq - 1)
+            elif run.position:
+                self._is_worn = True
             if len(run):
                 loaded.append(Loaded(run, entry))
         return loaded
@@ -405,7 +396,13 @@ class Merge:
         # What is loaded stands for all that begins before the last row that could be among them.
         runs = [run for run, _ in self._loaded]
         (last,) = quantiles(runs, most, 1) or [max(run.last for run in runs)]
-        share = len(self._loaded) / (len(self._loaded) + self._pending.count_until(last[0]))
+        overlapping = len(runs) + self._pending.count_until(last[0])
+        if self._is_worn and len(runs) < _SAMPLED_FRAMES:
+            # They were the first to be used, and may have fewer rows than others where these begin.
+            room = self._bytes_max // 4 // max(self._pending.length, 1)
+            more = self._pending.sample(min(_SAMPLED_FRAMES - len(runs), room), last[0])
+            runs += [run for run, _ in self._read(more)]
+        share = len(runs) / overlapping
         limits = quantiles(runs, max(int(layer_rows * share), 1), most // layer_rows)
         self._layers.begin(limits or [BEYOND])
         loaded, self._loaded = self._loaded, []
@@ -429,14 +426,14 @@ class Merge:
             elif len(run):
                 self._loaded.append(Loaded(run, None))
 
-    def _layer_window(self) -> Run:
-        """The next window, of all rows up to the first limit."""
+    def _next_layer(self) -> list[tuple[Run, int, int]]:
+        """All rows up to the first limit, unsorted, as parts to be merged."""
         loaded, self._loaded = self._loaded, []
         self._spread(loaded)
         limit = self._layers.first_limit
         while len(self._pending) and self._pending.head <= limit:
             self._spread(self._load_pending(CHUNK_FRAMES, self._bytes_max // 16))
-        return merged([(piece, 0, piece.rows) for piece in self._layers.pop()])[0]
+        return [(piece, 0, piece.rows) for piece in self._layers.pop()]
 
 
 def _is_small(run: Run) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-import numpy as np
-
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.run import Run
 from tidemill.limits import INT64_MAX
@@ -22,6 +20,13 @@ class Source(NamedTuple):
     seq: int
     entry: Entry
     run: Run | None = None  # None: it has to be read from disk
+
+
+class Loaded(NamedTuple):
+    """A run in memory, and the frame it came from."""
+
+    run: Run
+    entry: Entry | None  # None: a window that was taken back, or small runs made one
 
 
 class Pending:
@@ -55,11 +60,24 @@ class Pending:
 
     def count_until(self, key: int) -> int:
         """How many frames begin with this key or a lesser one."""
-        unpacked = [*self._next, *self._heap]
-        later = self._frames.rows["key_min"][self._unpacked :]
-        return sum(source.key <= key for source in unpacked) + int(
-            np.searchsorted(later, key, "right")
-        )
+        unpacked, packed = self._until(key)
+        return len(unpacked) + len(packed)
+
+    def sample(self, count: int, key: int) -> list[Source]:
+        """About so many of those frames, spread evenly over them; they stay pending."""
+        unpacked, packed = self._until(key)
+        if not count:
+            return []
+        step = max((len(unpacked) + len(packed)) // count, 1)
+        first = -len(unpacked) % step
+        chosen = [packed.part(at, at + 1) for at in range(first, len(packed), step)]
+        return unpacked[::step] + [_source(entry) for frames in chosen for entry in frames]
+
+    def _until(self, key: int) -> tuple[list[Source], FrameList]:
+        """The frames that begin with this key or a lesser one: (unpacked, packed)."""
+        unpacked = [source for source in [*self._next, *self._heap] if source.key <= key]
+        behind = int(self._frames.rows["key_min"].searchsorted(key, "right"))
+        return unpacked, self._frames.part(self._unpacked, max(behind, self._unpacked))
 
     def push(self, source: Source) -> None:
         heapq.heappush(self._heap, source)
@@ -75,5 +93,9 @@ class Pending:
     def _unpack(self) -> None:
         some = self._frames.part(self._unpacked, self._unpacked + CHUNK_FRAMES)
         self._unpacked += len(some)
-        self._next = [Source(entry.key_min, entry.seq_min, entry) for entry in some]
+        self._next = [_source(entry) for entry in some]
         self._next.reverse()
+
+
+def _source(entry: Entry) -> Source:
+    return Source(entry.key_min, entry.seq_min, entry)

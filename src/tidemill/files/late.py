@@ -1,0 +1,105 @@
+"""Frames that are pushed while a merge is open: their rows may belong before its windows, among
+them or behind. Pure but for its loader.
+
+    far    frames whose next row no pop has reached yet, in memory while there is room
+    near   those that a pop has to look at, since they begin before its last row
+
+Near frames become one run where they have few rows among the windows: every pop looks at each.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from tidemill.files.frame_table import Entry
+from tidemill.files.pending import Loaded, Source
+from tidemill.files.run import merged, parts_until
+
+_NEAR_RUNS_MAX = 8  # that every pop looks at one by one
+_JOINED_ROWS_MAX = 16_384  # made one run again whenever there are too many
+
+
+class Late:
+    """Frames since the windows were made, by the (key, seq) of their next rows."""
+
+    def __init__(self, read: Callable[[list[Source]], list[Loaded]], bytes_max: int) -> None:
+        self._read = read
+        self._bytes_max = bytes_max
+        self._far_bytes = 0  # of those that are in memory
+        self.far: list[Source] = []  # a heap
+        self.near: list[Loaded] = []
+
+    def __len__(self) -> int:
+        return len(self.far) + len(self.near)
+
+    def add(self, entry: Entry) -> None:
+        heapq.heappush(self.far, Source(entry.key_min, entry.seq_min, entry))
+
+    def draw_near(self, last: tuple[int, int]) -> bool:
+        """Load the frames that begin before the row `last`; False if they are too much to hold."""
+        unread: list[Source] = []
+        wanted_bytes = 0
+        while self.far and self.far[0][:2] <= last and wanted_bytes <= self._bytes_max // 4:
+            source = heapq.heappop(self.far)
+            if source.run is None:
+                unread.append(source)
+                wanted_bytes += source.entry.length
+            else:
+                self.near.append(Loaded(source.run, source.entry))
+                self._far_bytes -= source.entry.length
+        if self.far and self.far[0][:2] <= last:
+            for source in unread:
+                heapq.heappush(self.far, source)
+            return False
+        self.near += self._read(unread)
+        return True
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether near frames are too many, or too large, to be looked at by every pop."""
+        if len(self.near) > _NEAR_RUNS_MAX:
+            return True
+        return sum([run.nbytes for run, _ in self.near]) > self._bytes_max // 8
+
+    def join(self, limit: tuple[int, int]) -> list[Loaded] | None:
+        """Make one run of the near rows up to the row `limit`; what is left of the frames is
+        returned, and no longer near. None if those rows are too many to do so again and again.
+        """
+        wanted = [(run, run.until(*limit) - run.position) for run, _ in self.near]
+        joined_bytes = sum([run.nbytes * rows // run.rows for run, rows in wanted])
+        if sum([rows for _, rows in wanted]) > _JOINED_ROWS_MAX or (
+            joined_bytes > self._bytes_max // 16
+        ):
+            return None
+        near = self.take_near()
+        parts = parts_until([run for run, _ in near], limit)
+        if parts:
+            self.near.append(Loaded(merged(parts)[0], None))
+        return [loaded for loaded in near if len(loaded.run)]
+
+    def put_off(self, loaded: list[Loaded]) -> None:
+        """Let the rest of near frames be far again; joined rows stay near."""
+        for run, entry in loaded:
+            if entry is None:
+                self.near.append(Loaded(run, None))
+                continue
+            keep = self._far_bytes < self._bytes_max // 4
+            self._far_bytes += entry.length if keep else 0
+            heapq.heappush(self.far, Source(*run.head, entry, run if keep else None))
+
+    def drop_used(self) -> None:
+        """Forget near runs that have no rows left."""
+        self.near = [near for near in self.near if len(near.run)]
+
+    def take_far(self) -> tuple[list[Source], list[Loaded]]:
+        """(frames to be read, runs in memory) that are far, and late no more."""
+        unread = [source for source in self.far if source.run is None]
+        held = [Loaded(run, entry) for _, _, entry, run in self.far if run is not None]
+        self.far, self._far_bytes = [], 0
+        return unread, held
+
+    def take_near(self) -> list[Loaded]:
+        """The runs that are near, and late no more."""
+        near, self.near = self.near, []
+        return near
