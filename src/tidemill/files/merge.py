@@ -30,8 +30,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import itemgetter
 
-import pyarrow as pa
-
 from tidemill.files.choice import Choice, choose_from
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.late import Late
@@ -410,9 +408,6 @@ class Merge:
             some = loaded[:CHUNK_FRAMES]
             del loaded[:CHUNK_FRAMES]
             self._spread(some)
-            del some
-            # Freed blocks of one size serve no other, and would pile up beside the new ones.
-            pa.default_memory_pool().release_unused()
 
     def _spread(self, loaded: list[Loaded]) -> None:
         """Move the rows of these runs to the layers; what is beyond them is read again later."""
