@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -169,46 +170,82 @@ def test_pushes_choices_and_takes_in_any_order_agree_with_sorted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("joined_rows_max", [4, 1_000])
 def test_they_do_so_too_with_several_layers_and_many_late_frames(
-    monkeypatch: pytest.MonkeyPatch, joined_rows_max: int
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in {
         "merge.WINDOW_ROWS": 5,
         "quantiles._STRIDE_MIN": 1,
         "late._NEAR_RUNS_MAX": 2,
-        "late._JOINED_ROWS_MAX": joined_rows_max,
+        "late._JOINED_ROWS_MAX": 6,
+        "late._JOINED_PART": 1,
         "merge._REFINED_ROWS": 4,
     }.items():
         monkeypatch.setattr(f"tidemill.files.{name}", value)
     layers: list[int] = []
-    joins: list[bool] = []
     aheads: list[int] = []
-    begin, join, sort = Layers.begin, Late.join, SortedAhead.__init__
+    begin, sort = Layers.begin, SortedAhead.__init__
 
     def counted(self: Layers, limits: Sequence[tuple[int, int]]) -> None:
         layers.append(len(limits))
         begin(self, limits)
-
-    def joined(self: Late, limit: tuple[int, int]) -> list[Loaded] | None:
-        runs = len(self.near)
-        rest = join(self, limit)
-        joins.append(runs > 1 and rest is not None and len(self.near) == 1)
-        return rest
 
     def sorted_ahead(self: SortedAhead, parts: list[tuple[Run, int, int]]) -> None:
         aheads.append(len(parts))
         sort(self, parts)
 
     monkeypatch.setattr(Layers, "begin", counted)
-    monkeypatch.setattr(Late, "join", joined)
     monkeypatch.setattr(SortedAhead, "__init__", sorted_ahead)
     for machine in (MergeAgainstSorted, LayersAgainstSorted):
         run_state_machine_as_test(machine)
     assert sum(count > 2 for count in layers) > 10
     assert len(aheads) > 10
-    assert True in joins
-    assert False in joins
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("joined_rows_max", [0, 60, 10_000])
+def test_frames_pushed_between_pops_come_out_in_their_places(
+    monkeypatch: pytest.MonkeyPatch, seed: int, joined_rows_max: int
+) -> None:
+    """Many pushes have few rows each among the windows: these are joined, or merged into them."""
+    monkeypatch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
+    monkeypatch.setattr("tidemill.files.merge._REFINED_ROWS", 50)
+    monkeypatch.setattr("tidemill.files.late._NEAR_RUNS_MAX", 3)
+    monkeypatch.setattr("tidemill.files.late._JOINED_ROWS_MAX", joined_rows_max)
+    monkeypatch.setattr("tidemill.files.late._JOINED_PART", 4)
+    joined: list[int] = []
+    refused: list[int] = []
+    join = Late.join
+
+    def noted(self: Late, limit: tuple[int, int]) -> list[Loaded] | None:
+        runs = len(self.near)
+        rest = join(self, limit)
+        (refused if rest is None else joined).append(runs)
+        return rest
+
+    monkeypatch.setattr(Late, "join", noted)
+    chance = random.Random(seed)
+    frames = StoredFrames()
+
+    def some_keys() -> list[int]:
+        return [chance.randrange(500) for _ in range(30)]
+
+    for _ in range(60):
+        frames.push(some_keys())
+    bytes_max = 20 * frames.entries[0].length
+    merge = Merge(frames.all(), frames.load, bytes_max=bytes_max)
+    model = sorted(frames.rows)
+    for _ in range(60):
+        count = chance.randrange(1, 60)
+        assert take(merge, count) == model[:count]
+        del model[:count]
+        merge.add(frames.push(some_keys()))
+        model = sorted(model + frames.rows[-30:])
+    while rows := take(merge, 77):
+        assert rows == model[:77]
+        del model[:77]
+    assert not model
+    assert max(joined if joined_rows_max else refused) > 1
 
 
 def test_a_pass_reads_each_frame_once_for_many_windows() -> None:

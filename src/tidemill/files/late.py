@@ -17,7 +17,8 @@ from tidemill.files.pending import Loaded, Source
 from tidemill.files.run import merged, parts_until
 
 _NEAR_RUNS_MAX = 8  # that every pop looks at one by one
-_JOINED_ROWS_MAX = 16_384  # made one run again whenever there are too many
+_JOINED_ROWS_MAX = 16_384  # made one run again and again
+_JOINED_PART = 16  # of the memory of a merge that they may take: one of so many
 
 
 class Late:
@@ -68,9 +69,8 @@ class Late:
         """
         wanted = [(run, run.until(*limit) - run.position) for run, _ in self.near]
         joined_bytes = sum([run.nbytes * rows // run.rows for run, rows in wanted])
-        if sum([rows for _, rows in wanted]) > _JOINED_ROWS_MAX or (
-            joined_bytes > self._bytes_max // 16
-        ):
+        joined_rows = sum([rows for _, rows in wanted])
+        if joined_rows > _JOINED_ROWS_MAX or joined_bytes > self._bytes_max // _JOINED_PART:
             return None
         near = self.take_near()
         parts = parts_until([run for run, _ in near], limit)
