@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -280,6 +282,28 @@ def test_frames_that_begin_further_on_do_not_make_layers_smaller() -> None:
         found += rows
     assert found == sorted(frames.rows)[:8_000]
     assert frames.loads <= 500
+
+
+def test_a_merge_that_is_dropped_gives_its_memory_back_at_once() -> None:
+    """It may hold tens of megabytes, which must not wait for the collector of cycles."""
+    frames = StoredFrames()
+    for number in range(40):
+        frames.push(list(range(number, 4_000, 40)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
+        merge = Merge(frames.all(), frames.load, bytes_max=40 * frames.entries[0].length)
+        assert take(merge, 50)
+        merge.add(frames.push([1_000, 2_000, 3_000]))
+        assert take(merge, 500)
+    assert merge._ahead is not None
+    assert len(merge._layers)
+    known = weakref.ref(merge)
+    gc.disable()
+    try:
+        del merge
+        assert known() is None
+    finally:
+        gc.enable()
 
 
 def test_a_frame_that_overlaps_no_other_is_handed_out_without_a_copy() -> None:

@@ -1,5 +1,5 @@
 """Frames that are pushed while a merge is open: their rows may belong before its windows, among
-them or behind. Pure but for its loader.
+them or behind. Pure but for what it is given to read them.
 
     far    frames whose next row no pop has reached yet, in memory while there is room
     near   those that a pop has to look at, since they begin before its last row
@@ -24,8 +24,7 @@ _JOINED_PART = 16  # of the memory of a merge that they may take: one of so many
 class Late:
     """Frames since the windows were made, by the (key, seq) of their next rows."""
 
-    def __init__(self, read: Callable[[list[Source]], list[Loaded]], bytes_max: int) -> None:
-        self._read = read
+    def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._far_bytes = 0  # of those that are in memory
         self.far: list[Source] = []  # a heap
@@ -37,7 +36,9 @@ class Late:
     def add(self, entry: Entry) -> None:
         heapq.heappush(self.far, Source(entry.key_min, entry.seq_min, entry))
 
-    def draw_near(self, last: tuple[int, int]) -> bool:
+    def draw_near(
+        self, last: tuple[int, int], read: Callable[[list[Source]], list[Loaded]]
+    ) -> bool:
         """Load the frames that begin before the row `last`; False if they are too much to hold."""
         unread: list[Source] = []
         wanted_bytes = 0
@@ -53,7 +54,7 @@ class Late:
             for source in unread:
                 heapq.heappush(self.far, source)
             return False
-        self.near += self._read(unread)
+        self.near += read(unread)
         return True
 
     @property

@@ -37,7 +37,7 @@ from tidemill.files.layers import Layers
 from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Loaded, Pending, Source
 from tidemill.files.quantiles import quantiles
 from tidemill.files.run import Run, merged, parts_until
-from tidemill.files.sorted_ahead import SortedAhead
+from tidemill.files.sorted_ahead import SortedAhead, release_unused
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
 _REFINED_ROWS = 32_768  # of a window that late rows were merged into
@@ -74,7 +74,7 @@ class Merge:
         self._ahead_rows = _AHEAD_ROWS
         self._windows: list[Run] = []
         self._ahead: SortedAhead | None = None  # the window behind those
-        self._late = Late(self._read, bytes_max)
+        self._late = Late(bytes_max)
 
     def add(self, entry: Entry) -> None:
         """Take note of a frame that was pushed after the merge was opened."""
@@ -186,7 +186,7 @@ class Merge:
         while True:
             slices, count = self._slices(rows, key_max)
             last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
-            if self._late.draw_near(last):
+            if self._late.draw_near(last, self._read):
                 return slices, last
             # So many frames are no exception to look at beside the windows: these are made anew.
             self._take_back_windows()
@@ -198,7 +198,7 @@ class Merge:
         """
         late = self._late
         last = self._windows[-1].last
-        if late.draw_near(last) and (rest := late.join(last)) is not None:
+        if late.draw_near(last, self._read) and (rest := late.join(last)) is not None:
             late.put_off(rest)
             return
         first = self._windows[0]
@@ -206,7 +206,7 @@ class Merge:
         refined = min(_REFINED_ROWS, self._bytes_max // 16 * first.rows // first.nbytes)
         stop = min(first.rows, first.position + max(rows, refined, 1))
         limit = first.row(stop - 1)
-        if not late.draw_near(limit):
+        if not late.draw_near(limit, self._read):
             self._take_back_windows()
             return
         near = late.take_near()
@@ -269,7 +269,7 @@ class Merge:
         rows that belong to it can join it.
         """
         last = self._windows[-1].last
-        if not len(self._layers) or not self._late.draw_near(last):
+        if not len(self._layers) or not self._late.draw_near(last, self._read):
             return
         rest = self._late.join(last)
         if rest is not None:
@@ -408,6 +408,9 @@ class Merge:
             some = loaded[:CHUNK_FRAMES]
             del loaded[:CHUNK_FRAMES]
             self._spread(some)
+            del some
+            # Freed blocks of one size serve no other, and would pile up beside the new ones.
+            release_unused()
 
     def _spread(self, loaded: list[Loaded]) -> None:
         """Move the rows of these runs to the layers; what is beyond them is read again later."""

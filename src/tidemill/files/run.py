@@ -28,6 +28,7 @@ class Run:
         "_first",
         "_keys",
         "_last",
+        "_nbytes",
         "_payload",
         "_seqs",
         "body",
@@ -61,6 +62,7 @@ class Run:
         self._first = first
         self._last = last
         self._payload: pa.RecordBatch | None = None
+        self._nbytes: int | None = None
 
     def __len__(self) -> int:
         """How many rows are left."""
@@ -189,7 +191,9 @@ class Run:
 
     @property
     def nbytes(self) -> int:
-        return int(self.body.get_total_buffer_size())
+        if self._nbytes is None:
+            self._nbytes = int(self.body.get_total_buffer_size())
+        return self._nbytes
 
 
 def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:

@@ -1,8 +1,8 @@
 """A window that another thread puts in order while the one before it is used up.
 
 Sorting and copying tens of thousands of rows takes milliseconds, nearly all of them outside
-Python, so that it goes on beside the pops. One thread does so for all queues of a process: memory
-that it has used once serves it again. Nothing is read from disk here.
+Python, so that it goes on beside the pops. One thread does so for all queues of a process, for
+allocators keep memory for each. Nothing is read from disk here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+
+import pyarrow as pa
 
 from tidemill.files.run import Run, merged
 
@@ -36,6 +38,15 @@ def _sort(parts: list[tuple[Run, int, int]]) -> Run:
     run = merged(parts)[0]
     parts.clear()  # They may take as much memory as the run does, which nobody may want for long.
     return run
+
+
+def release_unused() -> None:
+    """Give back the memory that was sorted in: what one thread has freed serves no other."""
+    pa.default_memory_pool().release_unused()
+    try:
+        _worker(os.getpid()).submit(pa.default_memory_pool().release_unused)
+    except RuntimeError:
+        pass  # There is no such thread.
 
 
 @cache
