@@ -213,9 +213,7 @@ def gathered(parts: Sequence[tuple[Run, int, int]]) -> Run:
     if len(parts) == 1:
         # Arrow would refer to the memory of a single part instead.
         return merged(parts)[0]
-    # Arrow's own allocator keeps what one copy leaves for others of its size: 30 MB
-    # where they come and go in all sizes.
-    keys, seqs, times, payload = _columns(parts, pa.system_memory_pool())
+    keys, seqs, times, payload = _columns(parts)
     body = join_body(keys, payload, seqs=seqs, times=times)
     seq_max = max([run.seq_max for run, _, _ in parts])
     return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs)
@@ -232,7 +230,7 @@ def parts_until(runs: Iterable[Run], limit: tuple[int, int]) -> list[tuple[Run, 
 
 
 def _columns(
-    parts: Sequence[tuple[Run, int, int]], memory: pa.MemoryPool | None = None
+    parts: Sequence[tuple[Run, int, int]],
 ) -> tuple[Numbers, Numbers, Numbers, pa.RecordBatch]:
     """(keys, seqs, times, payload) of the rows of all parts, one part behind the other."""
     firsts = [run.first_seq for run, _, _ in parts]
@@ -241,10 +239,9 @@ def _columns(
         seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
         times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
         payloads = [run.payload.slice(start, stop - start) for run, start, stop in parts]
-        return keys, seqs, times, pa.concat_batches(payloads, memory_pool=memory)
+        return keys, seqs, times, pa.concat_batches(payloads)
     # Bodies of one kind are put together whole: there may be thousands, of a few rows each.
-    bodies = [run.body.slice(start, stop - start) for run, start, stop in parts]
-    body = pa.concat_batches(bodies, memory_pool=memory)
+    body = pa.concat_batches([run.body.slice(start, stop - start) for run, start, stop in parts])
     keys = int64_values(body.column(0))
     payload = Batch(body, firsts[0], parts[0][0].time_us).payload
     if None in firsts:
