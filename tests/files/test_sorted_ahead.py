@@ -59,6 +59,7 @@ def test_whoever_wants_it_does_not_wait_for_a_thread_that_sorts_for_others(
     assert is_busy.wait(30)
     ours = SortedAhead(overlapping())
     assert ours.wait().keys.tolist() == list(range(9))
+    assert ours.wait().keys.tolist() == list(range(9))
     may_end.set()
     assert of_others.wait().keys.tolist() == list(range(9))
 
@@ -71,7 +72,9 @@ def test_where_no_thread_can_be_had_it_is_sorted_when_it_is_wanted(
 
     sorted_ahead._worker.cache_clear()
     monkeypatch.setattr(threading.Thread, "start", refused)
-    assert SortedAhead(overlapping()).wait().keys.tolist() == list(range(9))
+    ahead = SortedAhead(overlapping())
+    assert ahead.wait().keys.tolist() == list(range(9))
+    assert ahead.wait().keys.tolist() == list(range(9))
     sorted_ahead._worker.cache_clear()
 
 

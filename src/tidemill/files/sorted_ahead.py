@@ -8,12 +8,16 @@ allocators keep memory for each. Nothing is read from disk here.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
+from typing import TypeVar
 
 import pyarrow as pa
 
 from tidemill.files.run import Run, merged
+
+T = TypeVar("T")
 
 
 class SortedAhead:
@@ -21,17 +25,18 @@ class SortedAhead:
 
     def __init__(self, parts: list[tuple[Run, int, int]]) -> None:
         self._parts = parts
-        self._run: Future[Run] | None = None
-        try:
-            self._run = _worker(os.getpid()).submit(_sort, parts)
-        except RuntimeError:
-            pass  # There can be no more threads, or Python is about to end: it is sorted later.
+        self._run: Run | None = None
+        self._sorting = _elsewhere(lambda: _sort(parts))
 
     def wait(self) -> Run:
         """The run, once it is ready; sorted here if nobody has begun to."""
-        if self._run is None or self._run.cancel():
-            return _sort(self._parts)
-        return self._run.result()
+        if self._run is None:
+            sorting = self._sorting
+            if sorting is None or sorting.cancel():
+                self._run = _sort(self._parts)
+            else:
+                self._run = sorting.result()
+        return self._run
 
 
 def _sort(parts: list[tuple[Run, int, int]]) -> Run:
@@ -43,10 +48,15 @@ def _sort(parts: list[tuple[Run, int, int]]) -> Run:
 def release_unused() -> None:
     """Give back the memory that was sorted in: what one thread has freed serves no other."""
     pa.default_memory_pool().release_unused()
+    _elsewhere(pa.default_memory_pool().release_unused)
+
+
+def _elsewhere(action: Callable[[], T]) -> Future[T] | None:
+    """What the thread will have done; None where there can be no thread, or Python is ending."""
     try:
-        _worker(os.getpid()).submit(pa.default_memory_pool().release_unused)
+        return _worker(os.getpid()).submit(action)
     except RuntimeError:
-        pass  # There is no such thread.
+        return None
 
 
 @cache
