@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Callable
 
 from tidemill.files.frame_table import Entry
-from tidemill.files.pending import Loaded, Source
+from tidemill.files.pending import Loaded, Source, source_of
 from tidemill.files.run import merged, parts_until
 
 _NEAR_RUNS_MAX = 8  # that every pop looks at one by one
@@ -34,7 +34,7 @@ class Late:
         return len(self.far) + len(self.near)
 
     def add(self, entry: Entry) -> None:
-        heapq.heappush(self.far, Source(entry.key_min, entry.seq_min, entry))
+        heapq.heappush(self.far, source_of(entry))
 
     def draw_near(
         self, last: tuple[int, int], read: Callable[[list[Source]], list[Loaded]]

@@ -1,4 +1,4 @@
-"""Frames of a merge that are not in memory. Pure."""
+"""Frames of a merge that wait to be loaded, and what they are once they are. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Loaded(NamedTuple):
     """A run in memory, and the frame it came from."""
 
     run: Run
-    entry: Entry | None  # None: a window that was taken back, or small runs made one
+    entry: Entry | None  # None: a window that was taken back, or rows of several frames
 
 
 class Pending:
@@ -71,7 +71,7 @@ class Pending:
         step = max((len(unpacked) + len(packed)) // count, 1)
         first = -len(unpacked) % step
         chosen = [packed.part(at, at + 1) for at in range(first, len(packed), step)]
-        return unpacked[::step] + [_source(entry) for frames in chosen for entry in frames]
+        return unpacked[::step] + [source_of(entry) for frames in chosen for entry in frames]
 
     def _until(self, key: int) -> tuple[list[Source], FrameList]:
         """The frames that begin with this key or a lesser one: (unpacked, packed)."""
@@ -93,9 +93,10 @@ class Pending:
     def _unpack(self) -> None:
         some = self._frames.part(self._unpacked, self._unpacked + CHUNK_FRAMES)
         self._unpacked += len(some)
-        self._next = [_source(entry) for entry in some]
+        self._next = [source_of(entry) for entry in some]
         self._next.reverse()
 
 
-def _source(entry: Entry) -> Source:
+def source_of(entry: Entry) -> Source:
+    """All of a frame."""
     return Source(entry.key_min, entry.seq_min, entry)
