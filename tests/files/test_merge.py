@@ -27,7 +27,7 @@ from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.late import Late
 from tidemill.files.layers import Layers
 from tidemill.files.merge import Merge
-from tidemill.files.pending import Loaded
+from tidemill.files.pending import Loaded, source_of
 from tidemill.files.run import Run
 from tidemill.files.sorted_ahead import SortedAhead
 from tidemill.limits import INT64_MAX, INT64_MIN
@@ -120,9 +120,10 @@ class MergeAgainstSorted(RuleBasedStateMachine):
         self.model = sorted(self.frames.rows)
         self.choice: Choice | None = None
 
-    @rule(batch=batches)
-    def push(self, batch: list[int]) -> None:
-        self.merge.add(self.frames.push(batch))
+    @rule(batch=batches, is_held=st.booleans())
+    def push(self, batch: list[int], is_held: bool) -> None:
+        entry = self.frames.push(batch)
+        self.merge.add(source_of(entry, self.frames.load([entry])[0] if is_held else None))
         self.model = sorted({*self.model, *self.frames.rows[-len(batch) :]})
         self.choice = None
 
@@ -241,7 +242,7 @@ def test_frames_pushed_between_pops_come_out_in_their_places(
         count = chance.randrange(1, 60)
         assert take(merge, count) == model[:count]
         del model[:count]
-        merge.add(frames.push(some_keys()))
+        merge.add(source_of(frames.push(some_keys())))
         model = sorted(model + frames.rows[-30:])
     while rows := take(merge, 77):
         assert rows == model[:77]
@@ -293,7 +294,7 @@ def test_a_merge_that_is_dropped_gives_its_memory_back_at_once() -> None:
         patch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
         merge = Merge(frames.all(), frames.load, bytes_max=40 * frames.entries[0].length)
         assert take(merge, 50)
-        merge.add(frames.push([1_000, 2_000, 3_000]))
+        merge.add(source_of(frames.push([1_000, 2_000, 3_000])))
         assert take(merge, 500)
     assert merge._ahead is not None
     assert len(merge._layers)
@@ -365,7 +366,7 @@ def test_many_frames_that_came_late_are_not_all_held_in_memory() -> None:
     merge = Merge(frames.all(), load, bytes_max=bytes_max)
     found = take(merge, 77)
     for number in range(200):
-        merge.add(frames.push(list(range(number % 10, 2_000, 10))))
+        merge.add(source_of(frames.push(list(range(number % 10, 2_000, 10)))))
     later = []
     while rows := take(merge, 77):
         later += rows

@@ -26,11 +26,13 @@ from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.index import Index
 from tidemill.files.merge import Merge
+from tidemill.files.pending import Source, source_of
 from tidemill.files.run import Run
 from tidemill.files.state import ForkState, State
-from tidemill.limits import INT64_MIN
+from tidemill.limits import INT64_MIN, MIB
 
 _NEWS_MAX = 4096  # frames and buckets to remember while nobody chooses
+_NEWS_BYTES_MAX = MIB  # of frames whose rows are kept, so that they need not be read
 
 
 class Selection(NamedTuple):
@@ -74,14 +76,15 @@ class Cursor:
         self._buckets_open_max = buckets_open_max
         self._payload_schema = payload_schema
         self._merges: dict[int, Merge] = {}
-        self._inbox: list[Entry] = []  # frames pushed since the last choice; guarded
+        self._inbox: list[Source] = []  # frames pushed since the last choice; guarded
+        self._inbox_bytes = 0  # of those that are still in memory
         self._floor: int | None = None  # no bucket below has items, but for those; None: not known
         self._below: list[int] = []  # buckets below the floor that were pushed to since, ascending
         self._generation = 0
         self._selections = 0
 
-    def note_push(self, entry: Entry) -> None:
-        """A frame was written. Called under the guard."""
+    def note_push(self, entry: Entry, rows: pa.RecordBatch | None = None) -> None:
+        """A frame was written; `rows` are its own, if they are at hand. Called under the guard."""
         if self._floor is None:
             return
         if entry.bucket < self._floor:
@@ -89,7 +92,11 @@ class Cursor:
             if self._below[at : at + 1] != [entry.bucket]:
                 self._below.insert(at, entry.bucket)
         if entry.bucket in self._merges:
-            self._inbox.append(entry)
+            run: Run | None = None
+            if rows is not None and self._inbox_bytes + entry.length <= _NEWS_BYTES_MAX:
+                self._inbox_bytes += entry.length
+                run = self._reader.written(entry, rows, self._state.time_us)
+            self._inbox.append(source_of(entry, run))
         if len(self._inbox) + len(self._below) > _NEWS_MAX:
             self._forget_unused()
 
@@ -100,6 +107,7 @@ class Cursor:
         self._generation += 1
         self._merges.clear()
         self._inbox.clear()
+        self._inbox_bytes = 0
         self._floor = None
         self._below.clear()
 
@@ -205,10 +213,11 @@ class Cursor:
 
     def _pass_on_pushes(self) -> None:
         """Let the open merges know of new frames. Called under the guard."""
-        for entry in self._inbox:
-            if entry.bucket in self._merges:
-                self._merges[entry.bucket].add(entry)
+        for source in self._inbox:
+            if source.entry.bucket in self._merges:
+                self._merges[source.entry.bucket].add(source)
         self._inbox.clear()
+        self._inbox_bytes = 0
         # What is pushed before all else, and not popped, would pile up in memory for ever.
         for bucket in [bucket for bucket, merge in self._merges.items() if merge.is_oversized]:
             del self._merges[bucket]
@@ -250,7 +259,7 @@ class Cursor:
             frames = self._index.frames(bucket)
             # What was pushed since the choice began is not part of it, and waits for the next.
             is_late = frames.rows["seq_min"] > arrived
-            self._inbox += frames.where(is_late)
+            self._inbox += [source_of(entry) for entry in frames.where(is_late)]
             merge = Merge(self.live_frames(frames.where(~is_late)), self._load)
             self._merges[bucket] = merge
         return merge

@@ -377,10 +377,10 @@ class Folder(View):
 
     def _index(self, operation: Operation) -> None:
         """Let index and cursors know what an operation did. Called under the guard."""
-        for entry in operation.entries:
+        for entry, frame in zip(operation.entries, operation.frames, strict=True):
             self.index.add(entry)
             for cursor in self.cursors.values():
-                cursor.note_push(entry)
+                cursor.note_push(entry, frame.rows)
         match operation:
             case Push():
                 pass

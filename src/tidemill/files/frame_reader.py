@@ -76,6 +76,13 @@ class FrameReader:
             return run
         return run.filtered(~_covered(run, touching))
 
+    def written(self, entry: Entry, rows: pa.RecordBatch, time_us: int) -> Run:
+        """What `read` would give of a frame that was written just now, of these rows."""
+        versions = self.versions
+        schema = versions.body(versions.newest_fingerprint, carried=False)
+        # What is pushed may say of all of its columns that they could hold nulls.
+        return _uncarried(pa.RecordBatch.from_arrays(rows.columns, schema=schema), entry, time_us)
+
     def _own(self, entry: Entry, payload: pa.Buffer) -> Run:
         versions = self.versions
         view = memoryview(payload)
@@ -84,14 +91,7 @@ class FrameReader:
         body = decode_known(view[HEADER_BYTES:], check, schema)
         if is_carried:
             return Run(body, None, None, seq_max=entry.seq_max)
-        return Run(
-            body,
-            entry.seq_min,
-            time_us,
-            seq_max=entry.seq_max,
-            first=(entry.key_min, entry.seq_min),
-            last=(entry.key_max, entry.seq_max),
-        )
+        return _uncarried(body, entry, time_us)
 
     def decode(self, entry: Entry, payload: pa.Buffer, origin: Origin | None = None) -> Run:
         """The rows of a frame of any origin, validated through and through."""
@@ -113,6 +113,18 @@ class FrameReader:
             run = Run(body, header.first_seq, header.time_us, seq_max=entry.seq_max)
         _check_order(run, entry)
         return run
+
+
+def _uncarried(body: pa.RecordBatch, entry: Entry, time_us: int) -> Run:
+    """A frame of this handle that holds neither seqs nor times; its bounds are known."""
+    return Run(
+        body,
+        entry.seq_min,
+        time_us,
+        seq_max=entry.seq_max,
+        first=(entry.key_min, entry.seq_min),
+        last=(entry.key_max, entry.seq_max),
+    )
 
 
 def _covered(run: Run, cuts: list[Cut]) -> NDArray[np.bool_]:

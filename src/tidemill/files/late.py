@@ -12,8 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from tidemill.files.frame_table import Entry
-from tidemill.files.pending import Loaded, Source, source_of
+from tidemill.files.pending import Loaded, Source
 from tidemill.files.run import merged, parts_until
 
 _NEAR_RUNS_MAX = 8  # that every pop looks at one by one
@@ -33,8 +32,14 @@ class Late:
     def __len__(self) -> int:
         return len(self.far) + len(self.near)
 
-    def add(self, entry: Entry) -> None:
-        heapq.heappush(self.far, source_of(entry))
+    def add(self, source: Source) -> None:
+        """Let a frame be far; its run is kept while there is room for more of them."""
+        if source.run is not None:
+            if self._far_bytes < self._bytes_max // 4:
+                self._far_bytes += source.entry.length
+            else:
+                source = source._replace(run=None)
+        heapq.heappush(self.far, source)
 
     def draw_near(
         self, last: tuple[int, int], read: Callable[[list[Source]], list[Loaded]]
@@ -84,10 +89,8 @@ class Late:
         for run, entry in loaded:
             if entry is None:
                 self.near.append(Loaded(run, None))
-                continue
-            keep = self._far_bytes < self._bytes_max // 4
-            self._far_bytes += entry.length if keep else 0
-            heapq.heappush(self.far, Source(*run.head, entry, run if keep else None))
+            else:
+                self.add(Source(*run.head, entry, run))
 
     def drop_used(self) -> None:
         """Forget near runs that have no rows left."""

@@ -76,9 +76,9 @@ class Merge:
         self._ahead: SortedAhead | None = None  # the window behind those
         self._late = Late(bytes_max)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, source: Source) -> None:
         """Take note of a frame that was pushed after the merge was opened."""
-        self._late.add(entry)
+        self._late.add(source)
 
     @property
     def is_oversized(self) -> bool:

@@ -97,6 +97,6 @@ class Pending:
         self._next.reverse()
 
 
-def source_of(entry: Entry) -> Source:
-    """All of a frame."""
-    return Source(entry.key_min, entry.seq_min, entry)
+def source_of(entry: Entry, run: Run | None = None) -> Source:
+    """All of a frame, and its rows if they are in memory."""
+    return Source(entry.key_min, entry.seq_min, entry, run)

@@ -60,13 +60,18 @@ class Preparation:
     def frames(self, rows: GivenRows) -> list[PreparedFrame]:
         """The rows as frames, in the order of their keys, equal keys in the order given."""
         keys, body = rows
+        copied: pa.RecordBatch | None = None
         if np.count_nonzero(keys[1:] < keys[:-1]):
             order = stable_order(keys)
             keys, body = keys[order], body.take(int64_array(order))
+            copied = body
         key_min, key_max = keys.item(0), keys.item(-1)
         bucket = self._bucket.of(key_min)
         if bucket == self._bucket.of(key_max):
-            return [PreparedFrame(bucket, encode_body(body), key_min, key_max, self._fingerprint)]
+            encoded = encode_body(body)
+            return [
+                PreparedFrame(bucket, encoded, key_min, key_max, self._fingerprint, rows=copied)
+            ]
         return [
             PreparedFrame(
                 bucket,
