@@ -23,6 +23,7 @@ T = TypeVar("T")
 CHANGES = frozenset(
     {
         "create",
+        "scratch",
         "make_folder",
         "rename",
         "link",
@@ -93,6 +94,11 @@ class FailingFileSystem:
             self,
             self.call(kind, path, lambda: self.inner.open(path, write=write, create=create)),
             path,
+        )
+
+    def scratch(self, folder: Path) -> File:
+        return FailingFile(
+            self, self.call("scratch", folder, lambda: self.inner.scratch(folder)), folder
         )
 
     def make_folder(self, path: Path) -> None:

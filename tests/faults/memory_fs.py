@@ -219,6 +219,12 @@ class MemoryFileSystem:
             self.handles.add(handle)
             return handle
 
+    def scratch(self, folder: Path) -> MemoryFile:
+        with self.guard:
+            self._folder(folder)  # It must be there.
+        # No crash leaves anything of it, so that it is none of this disk's files.
+        return MemoryFileSystem().open(Path("scratch"), create=True)
+
     def make_folder(self, path: Path) -> None:
         with self.guard:
             folder, name = self._place(path)

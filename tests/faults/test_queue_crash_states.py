@@ -26,7 +26,7 @@ from tests.faults.driven_queue import DrivenQueue, Judge, contents, open_queue
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import segment_facts, survivors
+from tidemill.files import segment_facts, shelf, survivors
 from tidemill.files.folder import SyncMode
 from tidemill.files.head import NAME as HEAD
 
@@ -101,6 +101,7 @@ SEEDS = range(3)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handful of frames is many, and is rewritten as frames of a few items."""
     monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
+    monkeypatch.setattr(shelf, "SHELF_MEMORY_BYTES_MAX", 300)
     monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 

@@ -24,7 +24,7 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.pending import Pending
 from tests.faults.trace import Image
 from tidemill.errors import DiskFull, StorageFailed, TidemillError
-from tidemill.files import segment_facts, survivors
+from tidemill.files import segment_facts, shelf, survivors
 
 Tally: TypeAlias = Callable[[str, int], None]
 
@@ -52,6 +52,7 @@ STEPS: list[Callable[[DrivenQueue], None]] = [
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
     monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
+    monkeypatch.setattr(shelf, "SHELF_MEMORY_BYTES_MAX", 300)
 
 
 @cache

@@ -15,6 +15,7 @@ import fcntl
 import os
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
+
+from tidemill.files.memory import row_memory
 
 Buffer: TypeAlias = (
     object  # anything with the buffer protocol; typing has no name for it before Python 3.12
@@ -38,7 +41,7 @@ class File(Protocol):
         """The bytes at `offset`; fewer than `length` only at the end of the file."""
 
     def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        """The same in memory of Arrow's, for rows that stay: one allocator then holds them all."""
+        """The same in memory for rows that stay: one allocator then holds them all."""
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write all the parts, one behind the other, from `offset` on."""
@@ -72,6 +75,11 @@ class FileSystem(Protocol):
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
         """Open a file; `create` makes a new one and fails if there is one already. Links are not
         followed.
+        """
+
+    def scratch(self, folder: Path) -> File:
+        """A file without a name, on the disk that `folder` is on: it is gone once it is closed, or
+        the process has ended. Nothing of it lasts.
         """
 
     def make_folder(self, path: Path) -> None: ...
@@ -142,7 +150,7 @@ class LocalFile:
         return b"".join(parts)
 
     def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        buffer = pa.allocate_buffer(length)
+        buffer = pa.allocate_buffer(length, memory_pool=row_memory())
         done = os.preadv(self._fd, [buffer], offset)
         if done == length:
             return buffer
@@ -235,6 +243,11 @@ class LocalFileSystem:
         if create:
             flags |= os.O_CREAT | os.O_EXCL
         return LocalFile(os.open(path, flags, 0o600))
+
+    def scratch(self, folder: Path) -> File:
+        # Where the file system cannot do without, it has a name for a moment.
+        with tempfile.TemporaryFile(buffering=0, dir=folder) as file:
+            return LocalFile(os.dup(file.fileno()))
 
     def facts(self, path: Path) -> FileFacts:
         found = os.lstat(path)

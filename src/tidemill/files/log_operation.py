@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.errors import Bug
-from tidemill.files.draft import Draft, LateBody, PreparedFrame
+from tidemill.files.draft import Draft, PreparedFrame
 from tidemill.files.log_state import Mark, pack_mark, pack_note, pack_skip, pack_trim
 from tidemill.files.operation import Operation, Retire
 from tidemill.files.record import Kind
@@ -29,9 +29,7 @@ class AppendRows(Operation):
         if draft.next_seq != self.first:
             raise Bug(f"rows numbered from {self.first} on would begin at {draft.next_seq}")
         super().draft(draft)
-        draft.has_late_bodies |= bool(self.frames) and isinstance(
-            self.frames[0].body.buffer, LateBody
-        )
+        self.note_late_bodies(draft)
 
     def apply(self, state: State) -> None:
         super().apply(state)

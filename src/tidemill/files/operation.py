@@ -16,7 +16,7 @@ from tidemill.files.bucket import Keys
 from tidemill.files.combining import Request
 from tidemill.files.cut import Cut, pack_cut
 from tidemill.files.documents import natural, pack_document, parse_document
-from tidemill.files.draft import Draft, PreparedFrame
+from tidemill.files.draft import Draft, LateBody, PreparedFrame
 from tidemill.files.frame_table import Entry
 from tidemill.files.record import ENVELOPE_BYTES, Kind, padded
 from tidemill.files.state import State
@@ -79,6 +79,12 @@ class Operation(Request):
         for kind, payload in self.closing:
             left -= 1
             self.places.append(draft.add(kind, payload, commit=not left))
+
+    def note_late_bodies(self, draft: Draft) -> None:
+        """Called by operations that may have some: if any is, the last one is."""
+        draft.has_late_bodies |= bool(self.frames) and isinstance(
+            self.frames[-1].body.buffer, LateBody
+        )
 
     def apply(self, state: State) -> None:
         """Do to the state what recovery would do on reading the records."""
@@ -229,6 +235,10 @@ class Retire(Operation):
         closing += _twice(Kind.RETIRE, document)
         # Always synced: the segments are unlinked next, and nothing else holds their items.
         super().__init__(sync=True, frames=frames, closing=closing)
+
+    def draft(self, draft: Draft) -> None:
+        super().draft(draft)
+        self.note_late_bodies(draft)
 
     def apply(self, state: State) -> None:
         super().apply(state)

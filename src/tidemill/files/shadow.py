@@ -101,6 +101,9 @@ class ShadowFileSystem:
                 f"{path} was removed while it was looked at; try again, or close the queue first"
             ) from error
 
+    def scratch(self, folder: Path) -> File:
+        raise _read_only(folder)
+
     def make_folder(self, path: Path) -> None:
         raise _read_only(path)
 

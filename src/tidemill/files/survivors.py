@@ -21,6 +21,7 @@ from tidemill.files.cut import Cut, Cuts
 from tidemill.files.draft import PreparedFrame
 from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entry, FrameList, buckets_of
+from tidemill.files.memory import row_memory
 from tidemill.files.merge import Merge
 from tidemill.files.run import Numbers, Run, merged
 from tidemill.files.shelf import Shelf
@@ -56,11 +57,12 @@ class Survivors:
         self._acked = acked
         self._cursors = cursors
         self._cuts = cuts  # of each, as they were at that moment
-        self._shelf = Shelf()
         self.audiences: dict[int, frozenset[int]] = {}  # those that are new
 
-    def of(self, segments: list[int]) -> list[PreparedFrame]:
-        """The frames to write, bucket by bucket so that memory holds the rows of one at a time."""
+    def of(self, segments: list[int], shelf: Shelf) -> list[PreparedFrame]:
+        """The frames to write, bucket by bucket so that memory holds the rows of one at a time;
+        their bodies lie on the shelf.
+        """
         with self._folder.guard:
             frames = self._folder.index.frames_of_segments(segments)
         needed = frames.rows["seq_max"] > self._acked
@@ -73,8 +75,11 @@ class Survivors:
         for bucket in buckets_of(frames.rows):
             here = frames.where(frames.rows["bucket"] == bucket)
             for consumed, some in self._alike(here):
-                prepared += self._rewritten(bucket, some, consumed)
-            pa.default_memory_pool().release_unused()
+                prepared += [
+                    frame._replace(body=shelf.keep(frame.body))
+                    for frame in self._rewritten(bucket, some, consumed)
+                ]
+            row_memory().release_unused()
         return prepared
 
     def _alike(self, frames: FrameList) -> list[tuple[Consumed, FrameList]]:
@@ -111,20 +116,20 @@ class Survivors:
             ]
         )
 
-    def _rewritten(self, bucket: int, frames: FrameList, consumed: Consumed) -> list[PreparedFrame]:
+    def _rewritten(
+        self, bucket: int, frames: FrameList, consumed: Consumed
+    ) -> Iterator[PreparedFrame]:
         """What is left of frames that were consumed alike, in order."""
-        prepared: list[PreparedFrame] = []
         gathered: dict[int, list[pa.RecordBatch]] = {}  # by audience
         for piece in self._sorted(frames):
             for audience, rows in self._by_audience(piece, consumed):
                 waiting = gathered.setdefault(audience, [])
                 if sum(one.num_rows for one in waiting) + rows.num_rows > _piece_rows():
-                    prepared += self._encode(bucket, audience, waiting)
+                    yield from self._encode(bucket, audience, waiting)
                     waiting.clear()
                 waiting.append(rows)
         for audience, waiting in gathered.items():
-            prepared += self._encode(bucket, audience, waiting)
-        return prepared
+            yield from self._encode(bucket, audience, waiting)
 
     def _sorted(self, frames: FrameList) -> Iterator[Batch]:
         """All rows of the frames in order, some thousand at a time."""
@@ -197,27 +202,23 @@ class Survivors:
 
     def _encode(
         self, bucket: int, audience: int, rows: list[pa.RecordBatch]
-    ) -> list[PreparedFrame]:
+    ) -> Iterator[PreparedFrame]:
         body = pa.concat_batches(rows)
         keys, seqs = int64_values(body.column(0)), int64_values(body.column(1))
         mark = self._folder.settings.versions.newest_fingerprint
         row_bytes = body.nbytes // len(keys) + 1
         step = max(min(CARRY_ROWS_MAX, CARRY_BYTES // row_bytes), 1)
-        prepared = []
         for start in range(0, len(keys), step):
             stop = min(start + step, len(keys))
-            prepared.append(
-                PreparedFrame(
-                    bucket,
-                    self._shelf.keep(encode_body(body.slice(start, stop - start))),
-                    int(keys[start]),
-                    int(keys[stop - 1]),
-                    mark,
-                    seqs=(int(seqs[start:stop].min()), int(seqs[start:stop].max())),
-                    audience=audience,
-                )
+            yield PreparedFrame(
+                bucket,
+                encode_body(body.slice(start, stop - start)),
+                int(keys[start]),
+                int(keys[stop - 1]),
+                mark,
+                seqs=(int(seqs[start:stop].min()), int(seqs[start:stop].max())),
+                audience=audience,
             )
-        return prepared
 
 
 def _piece_rows() -> int:
