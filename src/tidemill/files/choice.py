@@ -29,15 +29,14 @@ def choose_from(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
         batch = Batch.concat([run.batch(start, stop) for run, start, stop in slices])
         run, _, stop = slices[-1]
         return Choice(batch, run.row(stop - 1), [(run, stop) for run, _, stop in slices])
-    run, order = merged(slices)
-    count = min(rows, run.rows)
+    run, order = merged(slices, rows)
     lengths = [stop - start for _, start, stop in slices]
     # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far
     # it moves.
     origin = np.repeat(np.arange(len(slices)), lengths)
-    taken = np.bincount(origin[order[:count]], minlength=len(slices)).tolist()
+    taken = np.bincount(origin[order], minlength=len(slices)).tolist()
     moves = [(part, start + n) for (part, start, _), n in zip(slices, taken, strict=True)]
-    return Choice(run.batch(0, count), run.row(count - 1), moves)
+    return Choice(run.batch(0, run.rows), run.last, moves)
 
 
 def _ordered(slices: list[tuple[Run, int, int]]) -> bool:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidemill.batch import Batch, int64_array, int64_values, join_body, stable_order
+from tidemill.files.memory import row_memory
 
 Numbers: TypeAlias = NDArray[np.int64]
 
@@ -196,27 +197,22 @@ class Run:
         return self._nbytes
 
 
-def merged(parts: Sequence[tuple[Run, int, int]]) -> tuple[Run, Numbers]:
-    """(the given rows as one run, sorted by (key, seq); where each came from, counted through the
-    parts).
+def merged(parts: Sequence[tuple[Run, int, int]], rows: int | None = None) -> tuple[Run, Numbers]:
+    """(the given rows as one run, sorted by (key, seq), or the first of them, if it is said how
+    many; where each came from, counted through the parts).
     """
-    keys, seqs, times, payload = _columns(parts)
-    order = sort_order(keys, seqs)
-    keys, seqs = keys[order], seqs[order]
-    body = join_body(keys, payload.take(int64_array(order)), seqs=seqs, times=times[order])
-    seq_max = max([run.seq_max for run, _, _ in parts])
-    return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs), order
+    import pyarrow.compute as pc  # noqa: PLC0415 (slow to import, and not always needed)
+
+    found = _put_together(parts)
+    order = sort_order(found.keys, found.seqs)[:rows]
+    body = pc.take(found.body, int64_array(order), boundscheck=False, memory_pool=row_memory())
+    return Run(body, None, None, seq_max=found.seq_max), order
 
 
 def gathered(parts: Sequence[tuple[Run, int, int]]) -> Run:
     """A copy of the given rows as they come, one part behind the other: good for merging only."""
-    if len(parts) == 1:
-        # Arrow would refer to the memory of a single part instead.
-        return merged(parts)[0]
-    keys, seqs, times, payload = _columns(parts)
-    body = join_body(keys, payload, seqs=seqs, times=times)
-    seq_max = max([run.seq_max for run, _, _ in parts])
-    return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs)
+    # Arrow would refer to the memory of a single part instead.
+    return _put_together(parts) if len(parts) > 1 else merged(parts)[0]
 
 
 def parts_until(runs: Iterable[Run], limit: tuple[int, int]) -> list[tuple[Run, int, int]]:
@@ -229,25 +225,29 @@ def parts_until(runs: Iterable[Run], limit: tuple[int, int]) -> list[tuple[Run, 
     return parts
 
 
-def _columns(
-    parts: Sequence[tuple[Run, int, int]],
-) -> tuple[Numbers, Numbers, Numbers, pa.RecordBatch]:
-    """(keys, seqs, times, payload) of the rows of all parts, one part behind the other."""
+def _put_together(parts: Sequence[tuple[Run, int, int]]) -> Run:
+    """The rows of all parts, one part behind the other, with seqs and times of their own."""
+    seq_max = max([run.seq_max for run, _, _ in parts])
     firsts = [run.first_seq for run, _, _ in parts]
     if None in firsts and firsts.count(None) < len(firsts):
         keys = np.concatenate([run.keys[start:stop] for run, start, stop in parts])
         seqs = np.concatenate([run.seqs[start:stop] for run, start, stop in parts])
         times = np.concatenate([run.times_of(start, stop) for run, start, stop in parts])
-        payloads = [run.payload.slice(start, stop - start) for run, start, stop in parts]
-        return keys, seqs, times, pa.concat_batches(payloads)
+        payload = _concat([run.payload.slice(start, stop - start) for run, start, stop in parts])
+        body = join_body(keys, payload, seqs=seqs, times=times)
+        return Run(body, None, None, seq_max=seq_max, keys=keys, seqs=seqs)
     # Bodies of one kind are put together whole: there may be thousands, of a few rows each.
-    body = pa.concat_batches([run.body.slice(start, stop - start) for run, start, stop in parts])
-    keys = int64_values(body.column(0))
-    payload = Batch(body, firsts[0], parts[0][0].time_us).payload
+    body = _concat([run.body.slice(start, stop - start) for run, start, stop in parts])
     if None in firsts:
-        return keys, int64_values(body.column(1)), int64_values(body.column(2)), payload
+        return Run(body, None, None, seq_max=seq_max)
     seqs, times = _numbers(parts, firsts)
-    return keys, seqs, times, payload
+    payload = Batch(body, firsts[0], parts[0][0].time_us).payload
+    body = join_body(body.column(0), payload, seqs=seqs, times=times)
+    return Run(body, None, None, seq_max=seq_max, seqs=seqs)
+
+
+def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.concat_batches(batches, memory_pool=row_memory())
 
 
 def _numbers(

@@ -13,8 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
-import pyarrow as pa
-
+from tidemill.files.memory import row_memory
 from tidemill.files.run import Run, merged
 
 T = TypeVar("T")
@@ -46,9 +45,9 @@ def _sort(parts: list[tuple[Run, int, int]]) -> Run:
 
 
 def release_unused() -> None:
-    """Give back the memory that was sorted in: what one thread has freed serves no other."""
-    pa.default_memory_pool().release_unused()
-    _elsewhere(pa.default_memory_pool().release_unused)
+    """Give back the memory that was sorted in: what one thread has freed may serve no other."""
+    row_memory().release_unused()
+    _elsewhere(row_memory().release_unused)
 
 
 def _elsewhere(action: Callable[[], T]) -> Future[T] | None:
