@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.batch.samples import TYPED, typed_rows
 from tidemill.batch import DEFAULT, Batch, Rows, sorted_by_key, to_rows
+from tidemill.batch.sizes import check_sizes
 from tidemill.errors import InvalidInput, InvalidKey, SchemaMismatch, TooLarge
 from tidemill.limits import INT64_MAX, INT64_MIN, MIB
 
@@ -393,6 +394,14 @@ def test_a_push_over_its_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     ):
         with pytest.raises(TooLarge):
             to_rows(data, schema=DEFAULT)
+
+
+def test_how_large_a_push_was_is_not_rounded_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.batch.sizes.BATCH_BYTES_MAX", MIB)
+    monkeypatch.setattr("tidemill.batch.sizes.ITEM_BYTES_MAX", MIB)
+    payload = pa.record_batch({"value": pa.array([bytes(1000)] * 1049)})
+    with pytest.raises(TooLarge, match="at most 1 MiB, this one 2 MiB"):
+        check_sizes(payload)
 
 
 @given(st.lists(st.integers(-3, 3)))

@@ -34,7 +34,7 @@ def check_sizes(payload: pa.RecordBatch) -> None:
     size = payload.nbytes
     if size > BATCH_BYTES_MAX:
         raise TooLarge(
-            f"one push holds at most {BATCH_BYTES_MAX // MIB} MiB, this one {size // MIB} MiB: "
+            f"one push holds at most {BATCH_BYTES_MAX // MIB} MiB, this one {-(-size // MIB)} MiB: "
             "push in parts"
         )
     if size > ITEM_BYTES_MAX:
