@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -11,6 +12,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.files.bucket import BucketFunction
+from tidemill.files.pushes import PushRequest, push_all
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 
@@ -202,3 +204,25 @@ def test_stats_tell_what_there_is(tmp_path: Path) -> None:
         assert (stats.buckets, stats.segments, stats.cuts) == (2, 1, 1)
         assert stats.disk_bytes > 0
         assert (stats.quarantined, stats.dropped) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "schema", [pa.schema([("value", pa.binary())]), pa.schema([("value", pa.list_(pa.int32()))])]
+)
+def test_single_items_of_all_forms_can_wait_together(tmp_path: Path, schema: pa.Schema) -> None:
+    """They share a frame, whatever each says of the nulls that its columns could hold."""
+    flat = pa.types.is_binary(schema.field("value").type)
+    values: list[Any] = [b"a", b"b", b"c", b"d"] if flat else [[1], [2], [3], [4]]
+    strict = pa.schema([pa.field("key", pa.int64(), nullable=False), schema.field("value")])
+    with tm.PriorityQueue(tmp_path, schema=schema) as queue:
+        forms = [
+            pa.record_batch([[4], pa.array(values[:1], schema.types[0])], names=["key", "value"]),
+            [(3, values[1])] if flat else [{"key": 3, "value": values[1]}],
+            pa.RecordBatch.from_pylist([{"key": 2, "value": values[2]}], schema=strict),
+            pa.table({"key": [1], "value": pa.array(values[3:], schema.types[0])}),
+        ]
+        outcomes = push_all(queue._core, [PushRequest(form, None) for form in forms])
+        assert [type(outcome) for outcome in outcomes] == [tm.Receipt] * 4
+        found = queue.pop(4).to_arrow()
+        assert found.column("key").to_pylist() == [1, 2, 3, 4]
+        assert found.column("value").to_pylist() == values[::-1]

@@ -90,6 +90,23 @@ def test_what_callers_do_to_their_memory_later_is_their_own_business(
     assert [row for row in queue.pop(100).rows() if row[1] != b"before"] == pushed
 
 
+def test_what_callers_call_the_parts_of_a_type_is_their_own_business(tmp_path: Path) -> None:
+    """To Arrow such types are the same; whoever pops gets those of the queue all the same."""
+    schema = pa.schema([("tags", pa.list_(pa.int32())), ("at", pa.struct([("x", pa.int32())]))])
+    tags = pa.array([[1], [2]], pa.list_(pa.field("element", pa.int32())))
+    marked = pa.field("x", pa.int32(), metadata={"id": "7"})
+    at = pa.array([{"x": 1}, {"x": 2}], pa.struct([marked]))
+    with tm.PriorityQueue(tmp_path, schema=schema) as queue:
+        queue.push(pa.record_batch({"key": [1, 50], "tags": tags, "at": at}))
+        assert len(queue.pop()) == 1
+        queue.push(pa.record_batch({"key": [30, 20], "tags": tags, "at": at}))
+        found = queue.peek(2).to_arrow()
+        assert found.column("tags").to_pylist() == [[2], [1]]
+        types = [str(found.column(name).type) for name in schema.names]
+        assert types == [str(kind) for kind in schema.types]
+        assert found.column("at").type.field(0).metadata is None
+
+
 def test_every_fork_gets_them(queue: tm.PriorityQueue) -> None:
     fork = queue.fork("other")
     assert fork.pop(1).keys.to_pylist() == [6]

@@ -46,7 +46,7 @@ class PreparedFrame(NamedTuple):
     fingerprint: int
     seqs: tuple[int, int] | None = None  # (least, greatest) of a carried frame, which has its own
     audience: int = 0
-    rows: pa.RecordBatch | None = None  # before they were encoded, if no caller can change them
+    sorted_copy: pa.RecordBatch | None = None  # of the rows, if there is one that no caller knows
 
     @property
     def record_bytes(self) -> int:

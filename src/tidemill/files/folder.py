@@ -380,7 +380,7 @@ class Folder(View):
         for entry, frame in zip(operation.entries, operation.frames, strict=True):
             self.index.add(entry)
             for cursor in self.cursors.values():
-                cursor.note_push(entry, frame.rows)
+                cursor.note_push(entry, frame.sorted_copy)
         match operation:
             case Push():
                 pass
