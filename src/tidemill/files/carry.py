@@ -46,22 +46,21 @@ def _try_carry(folder: Folder, segments: list[int], *, apart: bool) -> bool:
         cuts = [cursor.fork.cuts.copy() for cursor in cursors]
     acked = _acked(folder)
     survivors = Survivors(folder, cursors, cuts, acked)
-    with Shelf(folder.fs, folder.journal.folder) as shelf:
-        frames = survivors.of(segments, shelf)
-        folder.journal.sync_ahead()
-        with folder.all_cursors() as present:
-            # Looked at again, for a consumer that began meanwhile: see `pointers`.
-            if present != cursors or _acked(folder) < acked:
-                return False
-            since = [
-                (cursor.fork.id, cut)
-                for cursor, before in zip(cursors, cuts, strict=True)
-                for cut in cursor.fork.cuts.made_since(before)
-            ]
-            new = survivors.audiences
-            total = sum(frame.record_bytes for frame in frames)
-            apart = apart and _SHARE * total >= folder.journal.segment_bytes
-            folder.commit(Retire(segments, frames=frames, audiences=new, since=since, apart=apart))
+    frames = survivors.of(segments, Shelf(folder.fs, folder.journal.folder))
+    folder.journal.sync_ahead()
+    with folder.all_cursors() as present:
+        # Looked at again, for a consumer that began meanwhile: see `pointers`.
+        if present != cursors or _acked(folder) < acked:
+            return False
+        since = [
+            (cursor.fork.id, cut)
+            for cursor, before in zip(cursors, cuts, strict=True)
+            for cut in cursor.fork.cuts.made_since(before)
+        ]
+        new = survivors.audiences
+        total = sum(frame.record_bytes for frame in frames)
+        apart = apart and _SHARE * total >= folder.journal.segment_bytes
+        folder.commit(Retire(segments, frames=frames, audiences=new, since=since, apart=apart))
     _remove(folder, segments)
     return True
 

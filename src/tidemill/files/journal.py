@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tidemill.errors import Corrupt, DiskFull, StorageFailed, TidemillError, TooLarge
+from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
 from tidemill.files.draft import Draft, write_late
 from tidemill.files.filesystem import Buffer, FileSystem
 from tidemill.files.head import HeadFile
@@ -126,8 +126,12 @@ class Journal:
         except OSError as error:
             failure = typed(error, "appending to", active.path)
             self._undo(active, failure)
+            # Only of a full disk is it known that it does what it says.
+            if not isinstance(failure, DiskFull):
+                self.failure = failure
             raise failure from error
         except TidemillError as failure:
+            # What is wrong with bytes that come from elsewhere says nothing about this file.
             self._undo(active, failure)
             raise
         active.end = draft.place & 0xFFFFFFFF
@@ -418,9 +422,6 @@ class Journal:
         except OSError:
             self.failure = failure
         self._head.undo()
-        # What is wrong with bytes that come from elsewhere says nothing about this disk.
-        if not isinstance(failure, DiskFull | Corrupt):
-            self.failure = failure
 
     def _sync_file(self, segment: Segment) -> None:
         try:

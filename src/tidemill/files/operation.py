@@ -81,10 +81,8 @@ class Operation(Request):
             self.places.append(draft.add(kind, payload, commit=not left))
 
     def note_late_bodies(self, draft: Draft) -> None:
-        """Called by operations that may have some: if any is, the last one is."""
-        draft.has_late_bodies |= bool(self.frames) and isinstance(
-            self.frames[-1].body.buffer, LateBody
-        )
+        """Called by operations that may have some."""
+        draft.has_late_bodies |= any(isinstance(one.body.buffer, LateBody) for one in self.frames)
 
     def apply(self, state: State) -> None:
         """Do to the state what recovery would do on reading the records."""
