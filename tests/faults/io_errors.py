@@ -178,9 +178,9 @@ class FailingFile:
     def pread(self, length: int, offset: int) -> bytes:
         return self._owner.call("pread", self._path, lambda: self._inner.pread(length, offset))
 
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
         return self._owner.call(
-            "pread", self._path, lambda: self._inner.pread_buffer(length, offset)
+            "pread", self._path, lambda: self._inner.pread_buffers(lengths, offset)
         )
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:

@@ -34,7 +34,7 @@ from tests.faults.trace import (
     Truncate,
     Write,
 )
-from tidemill.files.filesystem import Buffer
+from tidemill.files.filesystem import Buffer, divide
 
 _boots = count(1)
 
@@ -72,8 +72,8 @@ class MemoryFile:
         self._write = write
         self._is_dead = False
 
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        return pa.py_buffer(self.pread(length, offset))
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
+        return divide(pa.py_buffer(self.pread(sum(lengths), offset)), lengths)
 
     def pread(self, length: int, offset: int) -> bytes:
         self._live()

@@ -45,8 +45,8 @@ class _CountingFile:
         self._owner.calls["bytes read" + self._kind] += length
         return self._inner.pread(length, offset)
 
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        return self._inner.pread_buffer(length, offset)
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
+        return self._inner.pread_buffers(lengths, offset)
 
     def write_out(self, length: int, offset: int) -> None:
         self._owner.calls["write out" + self._kind] += 1

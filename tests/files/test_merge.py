@@ -123,7 +123,7 @@ class MergeAgainstSorted(RuleBasedStateMachine):
     @rule(batch=batches, is_held=st.booleans())
     def push(self, batch: list[int], is_held: bool) -> None:
         entry = self.frames.push(batch)
-        self.merge.add(source_of(entry, self.frames.load([entry])[0] if is_held else None))
+        self.merge.add([source_of(entry, self.frames.load([entry])[0] if is_held else None)])
         self.model = sorted({*self.model, *self.frames.rows[-len(batch) :]})
         self.choice = None
 
@@ -242,7 +242,7 @@ def test_frames_pushed_between_pops_come_out_in_their_places(
         count = chance.randrange(1, 60)
         assert take(merge, count) == model[:count]
         del model[:count]
-        merge.add(source_of(frames.push(some_keys())))
+        merge.add([source_of(frames.push(some_keys()))])
         model = sorted(model + frames.rows[-30:])
     while rows := take(merge, 77):
         assert rows == model[:77]
@@ -294,7 +294,7 @@ def test_a_merge_that_is_dropped_gives_its_memory_back_at_once() -> None:
         patch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
         merge = Merge(frames.all(), frames.load, bytes_max=40 * frames.entries[0].length)
         assert take(merge, 50)
-        merge.add(source_of(frames.push([1_000, 2_000, 3_000])))
+        merge.add([source_of(frames.push([1_000, 2_000, 3_000]))])
         assert take(merge, 500)
     assert merge._ahead is not None
     assert len(merge._layers)
@@ -366,7 +366,7 @@ def test_many_frames_that_came_late_are_not_all_held_in_memory() -> None:
     merge = Merge(frames.all(), load, bytes_max=bytes_max)
     found = take(merge, 77)
     for number in range(200):
-        merge.add(source_of(frames.push(list(range(number % 10, 2_000, 10)))))
+        merge.add([source_of(frames.push(list(range(number % 10, 2_000, 10))))])
     later = []
     while rows := take(merge, 77):
         later += rows

@@ -84,7 +84,7 @@ MUTANTS: dict[Check, Callable[[Patch], None]] = {
         State, "to_json", "for fork in self.forks.values()", "for fork in [self.forks[ROOT]]"
     ),
     faults.test_peek_returns_n_items_and_not_n_for_each_bucket: changed(
-        Cursor, "_select", "wanted -= len(choice.batch)", "pass"
+        Cursor, "_select", "wanted -= choice.rows", "pass"
     ),
     faults.test_a_push_in_full_mode_syncs_all_that_finding_it_again_needs: changed(
         Journal, "append", "if sync:\n", "if False:\n"

@@ -146,8 +146,8 @@ def tiny_frames(path: Path, fs: FileSystem) -> tm.PriorityQueue:
 
 
 class _Unreadable(LocalFile):
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        raise OSError(errno.EIO, f"nothing of {length} bytes at {offset}")
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
+        raise OSError(errno.EIO, f"nothing of {sum(lengths)} bytes at {offset}")
 
 
 def test_a_file_that_cannot_be_read_leaves_the_queue_as_it_was(tmp_path: Path) -> None:

@@ -181,14 +181,14 @@ def test_choosing_items_does_not_stop_pushes(tmp_path: Path) -> None:
         queue.push([(1, b"a")])
         reading, may_read = threading.Event(), threading.Event()
         reader = queue._core.folder.reader
-        read_live = reader.read_live
+        read_all_live = reader.read_all_live
 
         def slow(*arguments: object) -> object:
             reading.set()
             assert may_read.wait(WITHIN_S)
-            return read_live(*arguments)  # type: ignore[arg-type]
+            return read_all_live(*arguments)  # type: ignore[arg-type]
 
-        reader.read_live = slow  # type: ignore[method-assign, assignment]
+        reader.read_all_live = slow  # type: ignore[method-assign, assignment]
         popped = pool.submit(queue.pop, 9)
         assert reading.wait(WITHIN_S)
         assert pool.submit(queue.push, [(0, b"b")]).result(WITHIN_S).count == 1

@@ -35,7 +35,6 @@ from tidemill.batch.header import (
     FrameHeader,
     pack_header,
     unpack_header,
-    unpack_known,
 )
 from tidemill.batch.keys import stable_order
 from tidemill.batch.layout import Layout
@@ -85,5 +84,4 @@ __all__ = [
     "to_payload",
     "to_rows",
     "unpack_header",
-    "unpack_known",
 ]

@@ -10,6 +10,7 @@ then full validation. Whatever the bytes are, the outcome is a valid batch or `C
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,7 +18,14 @@ import numpy as np
 import pyarrow as pa
 from xxhash import xxh3_64_intdigest
 
-from tidemill.batch.header import CODEC_LZ4, CODEC_NONE, CODEC_ZSTD, FrameHeader
+from tidemill.batch.header import (
+    CODEC_LZ4,
+    CODEC_NONE,
+    CODEC_ZSTD,
+    HEADER_BYTES,
+    FrameHeader,
+    unpack_known,
+)
 from tidemill.batch.ipc import check_message, decompressed_bytes_max
 from tidemill.batch.ready import int64_values
 from tidemill.errors import Corrupt, InvalidInput, TooLarge
@@ -124,17 +132,31 @@ def decode_body(
     return batch
 
 
-def decode_known(body: memoryview, check: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Decode a body that this process encoded itself: if the checksum is right, so is all the rest.
+def decode_known(
+    frame: pa.Buffer,  # may go on behind it
+    frame_bytes: int,
+    check: int,  # of its header
+    schema_of: Callable[[int, bool], pa.Schema],  # by fingerprint, and whether it is carried
+) -> tuple[pa.RecordBatch, bool, int]:
+    """(the body, whether it is carried, its time) of a frame that this process encoded itself: if
+    the checksums are right, so is all the rest.
 
+    >>> from tidemill.batch.header import pack_header, unpack_header
     >>> schema = pa.schema([KEY_FIELD])
     >>> body = encode_body(pa.record_batch([pa.array([1, 2])], schema=schema))
-    >>> decode_known(memoryview(body.buffer), body.check, schema).num_rows
-    2
+    >>> header = pack_header(rows=2, first_seq=1, key_min=1, key_max=2, time_us=5, fingerprint=9,
+    ...     body_bytes=body.body_bytes, body_check=body.check)
+    >>> frame = pa.py_buffer(header + body.buffer.to_pybytes())
+    >>> known = unpack_header(header).check
+    >>> decode_known(frame, len(frame), known, lambda mark, carried: schema)[1:]
+    (False, 5)
     """
-    if xxh3_64_intdigest(body) != check:
+    view = memoryview(frame)
+    is_carried, time_us, mark, body_check = unpack_known(view, check)
+    body = view[HEADER_BYTES:frame_bytes]
+    if xxh3_64_intdigest(body) != body_check:
         raise Corrupt("the checksum of a frame body does not match")
-    return _read(pa.py_buffer(body), schema)
+    return _read(pa.py_buffer(body), schema_of(mark, is_carried)), is_carried, time_us
 
 
 def _check_carried(batch: pa.RecordBatch) -> None:

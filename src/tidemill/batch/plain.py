@@ -22,6 +22,8 @@ from tidemill.batch.skeleton import write_by_skeleton
 from tidemill.limits import INT64_MAX, INT64_MIN, SHARED_FRAME_ITEM_BYTES_MAX
 
 _PADDING = [bytes(count) for count in range(8)]
+_ONE = struct.Struct("<qii")  # the key and the offsets of a single row
+_KNOWN_MAX = 256  # of which the metadata is kept: it is the same whenever items are of one size
 
 
 class PlainRow(NamedTuple):
@@ -47,7 +49,7 @@ class PlainForm:
     (PlainRow(key=3, value=b'c'), None)
     """
 
-    __slots__ = ("_skeleton",)
+    __slots__ = ("_known", "_skeleton")
 
     def __init__(self, schema: pa.Schema) -> None:
         """`schema` is that of the bodies of the queue's frames; of any but the default one, no row
@@ -55,6 +57,7 @@ class PlainForm:
         """
         is_default = schema.equals(body_schema(DEFAULT, carried=False))
         self._skeleton = body_shape(schema).skeleton if is_default else None
+        self._known: dict[tuple[int, int], bytes] = {}  # metadata, by rows and bytes of values
 
     def row_of(self, data: object, now_ns: Callable[[], int] | None) -> PlainRow | None:
         """The row of a list of one, if it is plain; `now_ns` gives the key of one without."""
@@ -83,14 +86,28 @@ class PlainForm:
         >>> body.buffer == batch.serialize().to_pybytes()
         True
         """
+        count = len(rows)
+        if count == 1:
+            [(key, value)] = rows
+            data_bytes = len(value)
+            numbers = _ONE.pack(key, 0, data_bytes)
+        else:
+            value = b"".join([value for _, value in rows])
+            data_bytes = len(value)
+            keys = struct.pack(f"<{count}q", *[key for key, _ in rows])
+            ends = accumulate([len(value) for _, value in rows])
+            offsets = struct.pack(f"<{count + 1}i", 0, *ends)
+            numbers = keys + offsets + _PADDING[-len(offsets) % 8]
+        metadata = self._known.get((count, data_bytes)) or self._metadata(count, data_bytes)
+        body = metadata + numbers + value + _PADDING[-data_bytes % 8]
+        return EncodedBody(body, len(body), xxh3_64_intdigest(body), CODEC_NONE, count)
+
+    def _metadata(self, count: int, data_bytes: int) -> bytes:
+        """What Arrow writes before the columns of so many rows, with so many bytes of values."""
         if self._skeleton is None:
             raise TypeError("only rows of the default schema are plain")
-        count = len(rows)
-        ends = list(accumulate([len(value) for _, value in rows]))
-        keys = struct.pack(f"<{count}q", *[key for key, _ in rows])
-        offsets = struct.pack(f"<{count + 1}i", 0, *ends)
-        data_bytes = ends[-1]
-        data_at = len(keys) + len(offsets) + -len(offsets) % 8
+        offsets_at, offsets_bytes = 8 * count, 4 * (count + 1)
+        data_at = offsets_at + offsets_bytes + -offsets_bytes % 8
         metadata = write_by_skeleton(
             self._skeleton,
             data_at + data_bytes + -data_bytes % 8,
@@ -98,12 +115,11 @@ class PlainForm:
             [count, 0, count, 0],
             # (where, length) of each buffer; without nulls those of validity are empty.
             [
-                *(0, 0, 0, len(keys)),
-                *(len(keys), 0, len(keys), len(offsets), data_at, data_bytes),
+                *(0, 0, 0, offsets_at),
+                *(offsets_at, 0, offsets_at, offsets_bytes, data_at, data_bytes),
             ],
         )
-        parts = [metadata, keys, offsets, _PADDING[-len(offsets) % 8]]
-        parts += [value for _, value in rows]
-        parts.append(_PADDING[-data_bytes % 8])
-        body = b"".join(parts)
-        return EncodedBody(body, len(body), xxh3_64_intdigest(body), CODEC_NONE, count)
+        if len(self._known) == _KNOWN_MAX:
+            self._known.clear()
+        self._known[count, data_bytes] = metadata
+        return metadata

@@ -91,7 +91,7 @@ may only add columns
             raise Corrupt(f"a frame names the schema {mark:#018x}, which the queue does not have")
         return schema
 
-    def body(self, mark: int, *, carried: bool) -> pa.Schema:
+    def body(self, mark: int, carried: bool) -> pa.Schema:
         """The schema of the bodies of frames with this fingerprint, always the same object."""
         schema = self._bodies.get((mark, carried))
         if schema is None:

@@ -15,6 +15,7 @@ class Choice(NamedTuple):
     """Rows that a pop would take, and how far each run would move."""
 
     batch: Batch
+    rows: int
     last: tuple[int, int]  # (key, seq) of the last one
     moves: list[tuple[Run, int]]
 
@@ -24,11 +25,12 @@ def choose_from(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
     if len(slices) == 1:
         run, start, stop = slices[0]
         stop = min(stop, start + rows)
-        return Choice(run.batch(start, stop), run.row(stop - 1), [(run, stop)])
+        return Choice(run.batch(start, stop), stop - start, run.row(stop - 1), [(run, stop)])
     if _ordered(slices) and sum(stop - start for _, start, stop in slices) <= rows:
         batch = Batch.concat([run.batch(start, stop) for run, start, stop in slices])
         run, _, stop = slices[-1]
-        return Choice(batch, run.row(stop - 1), [(run, stop) for run, _, stop in slices])
+        moves = [(run, stop) for run, _, stop in slices]
+        return Choice(batch, len(batch), run.row(stop - 1), moves)
     run, order = merged(slices, rows)
     lengths = [stop - start for _, start, stop in slices]
     # Every part gives a prefix of itself, so counting its rows among the chosen ones says how far
@@ -36,7 +38,7 @@ def choose_from(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
     origin = np.repeat(np.arange(len(slices)), lengths)
     taken = np.bincount(origin[order], minlength=len(slices)).tolist()
     moves = [(part, start + n) for (part, start, _), n in zip(slices, taken, strict=True)]
-    return Choice(run.batch(0, run.rows), run.last, moves)
+    return Choice(run.batch(0, run.rows), run.rows, run.last, moves)
 
 
 def _ordered(slices: list[tuple[Run, int, int]]) -> bool:

@@ -35,8 +35,10 @@ _OPEN: AbstractContextManager[object] = nullcontext()
 class Combining(Generic[R]):
     """Lets one thread at a time serve all requests that wait.
 
-    `gate` is what a leader must hold to serve. It gathers once it has it: those who came while it
-    waited at the gate are served too.
+    `gate` is what a leader must hold to serve, if there is one. It gathers once it has it: those
+    who came while it waited at the gate are served too.
+
+    Invariant: somebody waits only while somebody leads.
     """
 
     def __init__(
@@ -58,23 +60,26 @@ class Combining(Generic[R]):
         """Return once the requests of this thread are served; raise what stopped one otherwise,
         when each knows how it went itself. All of them are served by the same thread.
         """
+        wakeup: threading.Lock | None = None
         with self._mutex:
-            leads = not self._is_led
-            if leads:
-                self._is_led = True
-            else:
+            if self._is_led:
                 wakeup = threading.Lock()
                 wakeup.acquire()
                 for request in mine:
                     request.wakeup = wakeup
-            self._waiting += mine
-        if leads:
-            self._lead(mine)
-        else:
+                self._waiting += mine
+            else:
+                self._is_led = True
+                if self._gate is not _OPEN:
+                    self._waiting += mine
+        if wakeup is not None:
             self._wait(mine, wakeup)
+        else:
+            # Where nothing has to be waited for, nobody else can have come by now.
+            self._lead(mine, mine if self._gate is _OPEN else [])
         for request in mine:
             if request.failure is not None:
-                if leads:
+                if wakeup is None:
                     raise request.failure
                 raise copy.copy(request.failure) from request.failure
 
@@ -90,17 +95,20 @@ class Combining(Generic[R]):
                 self._hand_over()
             raise
         if not mine[0].done:
-            self._lead(mine)
+            self._lead(mine, [])
 
-    def _lead(self, mine: list[R]) -> None:
-        group: list[R] = []
+    def _lead(self, mine: list[R], group: list[R]) -> None:
+        """Serve a group or, if it is empty, those who wait by the time this thread may begin."""
         failure: BaseException | None = None
         try:
-            with self._gate:
-                with self._mutex:
-                    self._heir = None
-                    group, self._waiting = self._waiting, group
+            if group:
                 self._serve(group)
+            else:
+                with self._gate:
+                    with self._mutex:
+                        self._heir = None
+                        group, self._waiting = self._waiting, group
+                    self._serve(group)
         except TidemillError as error:
             failure = error
         except BaseException as error:
@@ -111,7 +119,8 @@ class Combining(Generic[R]):
         finally:
             for request in group:
                 # Who serves may have noted failures of some of them.
-                request.failure = request.failure or failure
+                if request.failure is None:
+                    request.failure = failure
                 request.done = True
             if not group:
                 with self._mutex:

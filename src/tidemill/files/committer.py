@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from tidemill.errors import TidemillError
 from tidemill.files.combining import Combining
-from tidemill.files.operation import Operation, PushOne, PushTogether
+from tidemill.files.operation import Operation, PushOne
+from tidemill.files.preparation import Preparation
 from tidemill.limits import COMMIT_BYTES_MAX
 
 
@@ -22,11 +23,11 @@ class Committer(Combining[Operation]):
     def __init__(
         self,
         write: Callable[[list[Operation]], None],
-        combine: Callable[[list[PushOne]], PushTogether],
+        preparation: Preparation,
     ) -> None:
         super().__init__(self._commit)
         self._write = write
-        self._combine = combine
+        self._preparation = preparation
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -45,13 +46,16 @@ class Committer(Combining[Operation]):
 
     def _commit(self, group: list[Operation]) -> None:
         if len(group) == 1:
-            [alone] = group
-            self._write([self._combine([alone])] if type(alone) is PushOne else group)
+            alone = group[0]
+            if type(alone) is PushOne:
+                alone.frames = self._preparation.frame_of_one(alone.row)
+            self._write(group)
             return
         singles = [operation for operation in group if type(operation) is PushOne]
         others = [operation for operation in group if type(operation) is not PushOne]
         if singles:
-            self._commit_part([*_head(others), self._combine(singles)], singles)
+            together = self._preparation.together(singles)
+            self._commit_part([*_head(others), together], singles)
         while others:
             self._commit_part(_head(others))
 

@@ -58,9 +58,13 @@ class ConsumingEnd:
         (0, 1)
         >>> queue.close()
         """
-        selection = self._waiting(self._take_shared, _rows(n), key_max, wait_s)
+        rows = n if type(n) is int and n >= 0 else _rows(n)
+        if key_max is None and wait_s is None:
+            selection = self._past_damage(self._take_alone_or_together, rows)
+        else:
+            selection = self._waiting(self._take_shared, rows, key_max, wait_s)
         if selection.parts:
-            self._after_take(len(selection.batch))
+            self._after_take(selection.rows)
         return selection.batch
 
     def peek(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
@@ -262,7 +266,7 @@ class ConsumingEnd:
         lock = self._cursor.lock
         # Who finds the lock free while others wait for it must not slip in before them: each would
         # pay for a write of its own.
-        if self._pops.is_under_way or not lock.acquire(blocking=False):
+        if self._pops.is_led or not lock.acquire(blocking=False):
             return self._pops.take(rows)
         try:
             return self._take(rows)
@@ -275,9 +279,12 @@ class ConsumingEnd:
 
     def _take(self, rows: int, limit: int = INT64_MAX) -> Selection:
         """Choose items and consume them. Called under the cursor's lock."""
-        self._check()
-        self._check_not_reading()
-        selection = self._cursor.select(rows, limit)
+        cursor = self._cursor
+        self._core.view.check_open()
+        if cursor.is_removed or cursor.is_reading or self._core.is_read_only:
+            self._check()
+            self._check_not_reading()
+        selection = cursor.select(rows, limit)
         if selection.parts:
             self._consume(selection, ())
         return selection
@@ -339,25 +346,17 @@ class ConsumingEnd:
                 self._core.handle_damage(damage)
 
     def _consume(self, selection: Selection, frames: tuple[PreparedFrame, ...]) -> None:
-        folder = self._core.folder
-        rows = len(selection.batch)
-        if not self._cursor.knows(selection):
+        folder, cursor = self._core.folder, self._cursor
+        cut, rows = selection.cut, selection.rows
+        if not cursor.knows(selection):
             # Frames were moved or given up since the choice; count what is really left of it.
-            rows = count_covered(folder, self._cursor, selection.cut)
-        folder.commit(
-            Consume(
-                self._cursor.fork.id,
-                selection.cut,
-                rows,
-                sync=folder.syncs_takes or (bool(frames) and folder.syncs_pushes),
-                selection=selection,
-                frames=frames,
-            )
-        )
+            rows = count_covered(folder, cursor, cut)
+        sync = folder.syncs_takes or (bool(frames) and folder.syncs_pushes)
+        folder.commit(Consume(cursor.fork.id, cut, rows, sync, selection, frames))
 
     def _cut(self, cut: Cut, rows: int) -> None:
         folder = self._core.folder
-        folder.commit(Consume(self._cursor.fork.id, cut, rows, sync=folder.syncs_takes))
+        folder.commit(Consume(self._cursor.fork.id, cut, rows, folder.syncs_takes))
 
     def _after_take(self, rows: int) -> None:
         # Not by len(), which raises once the queue is closed; what was taken must reach the caller.

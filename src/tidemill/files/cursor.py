@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +33,7 @@ from tidemill.files.run import Run
 from tidemill.files.state import ForkState, State
 from tidemill.limits import INT64_MIN, MIB
 
+_bucket = attrgetter("entry.bucket")  # of a source
 _NEWS_MAX = 4096  # frames and buckets to remember while nobody chooses
 _NEWS_BYTES_MAX = MIB  # of frames whose rows are kept, so that they need not be read
 
@@ -39,6 +42,7 @@ class Selection(NamedTuple):
     """Items that a fork would consume next."""
 
     batch: Batch
+    rows: int
     arrived: int
     parts: list[tuple[int, Merge, Choice]]  # by bucket
     generation: int
@@ -47,8 +51,7 @@ class Selection(NamedTuple):
     @property
     def cut(self) -> Cut:
         """The take that consumes them; its place is known once it is written."""
-        key, seq = self.parts[-1][2].last
-        return Cut(0, self.arrived, INT64_MIN, key, seq)
+        return Cut(0, self.arrived, INT64_MIN, *self.parts[-1][2].last)
 
 
 class Cursor:
@@ -139,6 +142,7 @@ class Cursor:
 
     def _select(self, rows: int, key_max: int) -> Selection:
         self._selections += 1
+        merges = self._merges
         with self._guard:
             arrived = self._state.next_seq - 1
             generation = self._generation
@@ -146,49 +150,57 @@ class Cursor:
                 self._pass_on_pushes()
             # Buckets behind the last item that is left need not be looked into.
             wanted = min(rows, self.fork.live)
-            bucket = self._next_bucket(None) if wanted else None
+            bucket = self._floor
+            if self._below or bucket not in merges:
+                bucket = self._next_bucket(None)
         parts: list[tuple[int, Merge, Choice]] = []
         while bucket is not None and wanted:
-            merge = self._merges.get(bucket) or self._open(bucket, arrived)
+            merge = merges.get(bucket) or self._open(bucket, arrived)
             choice = merge.choose(wanted, key_max)
             if choice is not None:
                 parts.append((bucket, merge, choice))
-                wanted -= len(choice.batch)
-                if not wanted:
+                if wanted == choice.rows:
                     break
+                wanted -= choice.rows
             elif not merge.is_empty:
                 break
             with self._guard:
                 if choice is None and not parts:
                     self._leave(bucket)
                 bucket = self._next_bucket(bucket)
-        if len(self._merges) > self._buckets_open_max:
+        if len(merges) > self._buckets_open_max:
             self._close_surplus()
         if len(parts) == 1:
-            batch = parts[0][2].batch
+            _, _, choice = parts[0]
+            batch, chosen = choice.batch, choice.rows
         elif parts:
             batch = Batch.concat([choice.batch for _, _, choice in parts])
+            chosen = sum([choice.rows for _, _, choice in parts])
         else:
-            batch = Batch.empty(self._payload_schema())
-        return Selection(batch, arrived, parts, generation, self._selections)
+            batch, chosen = Batch.empty(self._payload_schema()), 0
+        return Selection(batch, chosen, arrived, parts, generation, self._selections)
 
     def advance(self, selection: Selection) -> None:
         """The selection was consumed. Called under the guard."""
-        if selection.number != self._selections:
+        _, _, arrived, parts, generation, number = selection
+        if number != self._selections:
             # A peek since may have merged its rows with others, so that the runs it names are no
             # longer where they are taken from.
             self.forget()
             return
-        for bucket, merge, choice in selection.parts:
+        merges = self._merges
+        for bucket, merge, choice in parts:
             merge.advance(choice)
             # A bucket that was closed since is opened with what is left of it. One that was opened
             # anew does not know of the selection.
-            is_known = self._merges.get(bucket, merge) is merge
-            if selection.generation != self._generation or not is_known:
+            if generation != self._generation or merges.get(bucket, merge) is not merge:
                 self.forget()
                 return
-        if self._floor is not None and self._state.arrived == selection.arrived:
-            self._leave_below(selection.parts[-1][0], self._floor)
+        floor = self._floor
+        if floor is None or (parts[-1][0] == floor and not self._below):
+            return  # The common case by far: all came from the lowest bucket, which goes on.
+        if self._state.arrived == arrived:
+            self._leave_below(parts[-1][0], floor)
 
     @property
     def generation(self) -> int:
@@ -213,9 +225,9 @@ class Cursor:
 
     def _pass_on_pushes(self) -> None:
         """Let the open merges know of new frames. Called under the guard."""
-        for source in self._inbox:
-            if source.entry.bucket in self._merges:
-                self._merges[source.entry.bucket].add(source)
+        for bucket, sources in groupby(self._inbox, _bucket):
+            if bucket in self._merges:
+                self._merges[bucket].add(sources)
         self._inbox.clear()
         self._inbox_bytes = 0
         # What is pushed before all else, and not popped, would pile up in memory for ever.
@@ -265,7 +277,7 @@ class Cursor:
         return merge
 
     def _load(self, entries: list[Entry]) -> list[Run]:
-        return [self.read_live(entry) for entry in entries]
+        return self._reader.read_all_live(entries, self.fork.cuts)
 
     def _close_surplus(self) -> None:
         """Close the lowest buckets last: they are where the next items come from."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,6 +35,9 @@ from tidemill.files.frame_table import FrameList
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 _FIELDS = struct.Struct("<IIqqqqq")
+CUT_BYTES = _FIELDS.size
+_NOWHERE = (INT64_MIN, 0)  # a (key, seq) before every row
+_arrived = itemgetter(1)  # of a cut
 _Column: TypeAlias = NDArray[np.int64]
 
 
@@ -127,7 +131,8 @@ class Cuts:
         if not cut.is_take or (takes and cut.arrived < takes[-1].arrived):
             self._others.append(cut)
             return
-        while takes and cut.covers_cut(takes[-1]):
+        # Of two takes, the later one covers the other if it reaches as far.
+        while takes and takes[-1][3:] <= cut[3:]:
             takes.pop()
         takes.append(cut)
         self._columns = None
@@ -196,6 +201,17 @@ class Cuts:
             found += [cut for cut in self._others if cut.touches_box(place, keys, seqs)]
         return found
 
+    def reach(self, seq: int) -> tuple[int, int]:
+        """A (key, seq) that no cut reaches beyond which was made after `seq` arrived."""
+        reach = _NOWHERE
+        for cut in self._others:
+            if cut.arrived >= seq:
+                reach = max(reach, cut[3:])
+        # Of the takes that came late enough, the first one reaches the furthest.
+        for take in islice(self._takes, bisect_left(self._takes, seq, key=_arrived), None):
+            return max(reach, take[3:])
+        return reach
+
     def _taken(
         self, places: _Column, arrived_min: _Column, keys: _Column, seqs: _Column
     ) -> NDArray[np.bool_]:
@@ -220,7 +236,7 @@ class Cuts:
         if len(takes) < 2:
             return 0 if takes and takes[0].place > place and takes[0].arrived >= seq else len(takes)
         return max(
-            bisect_left(takes, seq, key=lambda take: take.arrived),
+            bisect_left(takes, seq, key=_arrived),
             bisect_right(takes, place, key=lambda take: take.place),
         )
 

@@ -40,8 +40,10 @@ class File(Protocol):
     def pread(self, length: int, offset: int) -> bytes:
         """The bytes at `offset`; fewer than `length` only at the end of the file."""
 
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        """The same in memory for rows that stay: one allocator then holds them all."""
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
+        """The same as so many buffers, filled one behind the other, in memory for rows that stay:
+        one allocator then holds them all.
+        """
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         """Write all the parts, one behind the other, from `offset` on."""
@@ -129,6 +131,20 @@ class Surroundings(Protocol):
         """The id of the user that this process acts as."""
 
 
+def divide(data: pa.Buffer, lengths: Sequence[int]) -> list[pa.Buffer]:
+    """The bytes in pieces of these lengths; what is missing is missing at the end.
+
+    >>> [piece.to_pybytes() for piece in divide(pa.py_buffer(b"abcd"), [1, 2, 3])]
+    [b'a', b'bc', b'd']
+    """
+    pieces = []
+    for length in lengths:
+        # Arrow would go beyond the end without a word.
+        pieces.append(data.slice(0, min(length, len(data))))
+        data = data.slice(len(pieces[-1]))
+    return pieces
+
+
 class LocalFile:
     """A file of the operating system."""
 
@@ -149,12 +165,13 @@ class LocalFile:
             done += len(data)
         return b"".join(parts)
 
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        buffer = pa.allocate_buffer(length, memory_pool=row_memory())
-        done = os.preadv(self._fd, [buffer], offset)
-        if done == length:
-            return buffer
-        return pa.py_buffer(self.pread(length, offset))
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
+        memory = row_memory()
+        buffers = [pa.allocate_buffer(length, memory_pool=memory) for length in lengths]
+        if len(buffers) <= _IOV_MAX and os.preadv(self._fd, buffers, offset) == sum(lengths):
+            return buffers
+        data = pa.py_buffer(self.pread(sum(lengths), offset))
+        return divide(data, lengths)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         while len(parts) > _IOV_MAX:

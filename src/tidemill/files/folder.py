@@ -36,6 +36,8 @@ from tidemill.files.operation import (
     MakeFork,
     Operation,
     Push,
+    PushOne,
+    PushTogether,
     Quarantine,
     RemoveFork,
     Retire,
@@ -52,6 +54,8 @@ from tidemill.files.view import View
 from tidemill.limits import BUCKETS_OPEN_MAX, SEGMENT_BYTES, TINY_FRAMES_MIN
 
 logger = logging.getLogger(__name__)
+
+_PUSHES = (Push, PushOne, PushTogether)  # do no more than add frames
 
 SyncMode: TypeAlias = Literal["none", "data", "index", "full"]
 CorruptionMode: TypeAlias = Literal["abort", "continue"]
@@ -112,7 +116,7 @@ class Folder(View):
                 self._open(undo)
                 undo.pop_all()
         self.preparation = Preparation(self.settings.versions, self.bucket, clock)
-        self.committer = Committer(self._write, self.preparation.together)
+        self.committer = Committer(self._write, self.preparation)
         for fork in self.state.forks:
             self._add_cursor(fork)
 
@@ -351,21 +355,21 @@ class Folder(View):
             apart = apart or operation.apart
         if apart:
             journal.seal_soon(records_min=TINY_FRAMES_MIN)
-        draft = journal.begin(
-            total,
-            next_seq=state.next_seq,
-            time_us=max(state.time_us, self.clock.time_ns() // 1000),
-        )
+        time_us = max(state.time_us, self.clock.time_ns() // 1000)
+        draft = journal.begin(total, state.next_seq, time_us)
         for operation in operations:
             operation.draft(draft)
-        journal.append(draft, sync=sync)
+        journal.append(draft, sync)
         if apart:
             journal.seal_soon()
         with self.guard:
             state.time_us = draft.time_us
             for operation in operations:
                 operation.apply(state)
-                self._index(operation)
+                if operation.entries:
+                    self._index(operation)
+                if type(operation) not in _PUSHES:
+                    self._follow(operation)
             if self.waiting or self.watchers:
                 self._wake()
 
@@ -376,14 +380,15 @@ class Folder(View):
             watcher()
 
     def _index(self, operation: Operation) -> None:
-        """Let index and cursors know what an operation did. Called under the guard."""
+        """Let index and cursors know of the frames of an operation. Called under the guard."""
         for entry, frame in zip(operation.entries, operation.frames, strict=True):
             self.index.add(entry)
             for cursor in self.cursors.values():
                 cursor.note_push(entry, frame.sorted_copy)
+
+    def _follow(self, operation: Operation) -> None:
+        """Let index and cursors know what else an operation did. Called under the guard."""
         match operation:
-            case Push():
-                pass
             case Consume():
                 cursor = self.cursors[operation.fork]
                 if operation.selection is None:

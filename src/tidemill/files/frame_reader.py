@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -16,16 +19,20 @@ from tidemill.batch import (
     join_body,
     project,
     unpack_header,
-    unpack_known,
 )
 from tidemill.errors import Corrupt
 from tidemill.files.cut import Cut, Cuts
+from tidemill.files.filesystem import divide
 from tidemill.files.frame_table import Entry
 from tidemill.files.origin import Origin
-from tidemill.files.record import ENVELOPE_BYTES
+from tidemill.files.record import ENVELOPE_BYTES, make_place
 from tidemill.files.run import Run
 from tidemill.files.segment import Segment
 from tidemill.files.storage import typed
+from tidemill.limits import INT64_MAX
+
+_NEIGHBOURS_MAX = 256  # frames read in one call
+_BETWEEN_BYTES_MAX = 4096  # that are read for nothing, rather than asking the system again
 
 
 class DamagedFrame(Corrupt):
@@ -51,47 +58,70 @@ class FrameReader:
 
     def read(self, entry: Entry) -> Run:
         """All rows of a frame, verified."""
-        segment = self._segments[entry.segment]
-        try:
-            payload = segment.file.pread_buffer(entry.length, entry.offset + ENVELOPE_BYTES)
-        except OSError as error:
-            raise typed(error, "reading", segment.path) from error
-        try:
-            if entry.place >= self.own_from and segment.origin is None:
-                return self._own(entry, payload)
-            return self.decode(entry, payload, segment.origin)
-        except Corrupt as damage:
-            found = DamagedFrame(damage.reason, path=segment.path, offset=entry.offset)
-            found.entry = entry
-            raise found from damage
+        return self.read_all([entry])[0]
+
+    def read_all(self, entries: Sequence[Entry]) -> list[Run]:
+        """All rows of several frames, verified; those that lie near each other are read at once."""
+        runs: list[Run] = []
+        while len(runs) < len(entries):
+            rest = entries[len(runs) :] if runs else entries
+            runs += self._read_neighbours(rest, _lengths_of_neighbours(rest))
+        return runs
 
     def read_live(self, entry: Entry, cuts: Cuts) -> Run:
         """The rows of a frame that these cuts leave."""
-        run = self.read(entry)
-        touching = cuts.touching(entry.place, entry.keys, entry.seqs)
-        if not touching:
-            return run
-        if all(cut.is_take and cut.arrived >= entry.seq_max for cut in touching):
-            run.position = max(run.until(cut.high, cut.seq) for cut in touching)
-            return run
-        return run.filtered(~_covered(run, touching))
+        return _live(entry, self.read(entry), cuts)
+
+    def read_all_live(self, entries: Sequence[Entry], cuts: Cuts) -> list[Run]:
+        """The same of several frames."""
+        runs = self.read_all(entries)
+        reach = cuts.reach(min([entry.seq_min for entry in entries], default=0))
+        for at, entry in enumerate(entries):
+            if entry.key_min <= reach[0]:
+                runs[at] = _live(entry, runs[at], cuts)
+        return runs
+
+    def _read_neighbours(self, entries: Sequence[Entry], lengths: list[int]) -> list[Run]:
+        """All rows of the first frames, as many as there are lengths: they lie next to each other,
+        each with what is between it and the next.
+        """
+        number, start = entries[0].segment, entries[0].offset
+        segment = self._segments[number]
+        try:
+            payloads = segment.file.pread_buffers(lengths, start + ENVELOPE_BYTES)
+        except OSError as error:
+            raise typed(error, "reading", segment.path) from error
+        origin = segment.origin
+        own_from = self.own_from - make_place(number, 0) if origin is None else INT64_MAX
+        runs: list[Run] = []
+        for entry, payload in zip(entries, payloads, strict=False):
+            try:
+                if entry.offset >= own_from:
+                    runs.append(self._own(entry, payload))
+                else:
+                    runs.append(self.decode(entry, divide(payload, [entry.length])[0], origin))
+            except Corrupt as damage:
+                found = DamagedFrame(damage.reason, path=segment.path, offset=entry.offset)
+                found.entry = entry
+                raise found from damage
+        return runs
 
     def written(self, entry: Entry, rows: pa.RecordBatch, time_us: int) -> Run:
         """What `read` would give of a frame that was written just now, of these rows."""
         versions = self.versions
         schema = versions.body(versions.newest_fingerprint, carried=False)
         # What is pushed may say of all of its columns that they could hold nulls.
-        return _uncarried(pa.RecordBatch.from_arrays(rows.columns, schema=schema), entry, time_us)
+        body = pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+        first, last = (entry.key_min, entry.seq_min), (entry.key_max, entry.seq_max)
+        return Run(body, entry.seq_min, time_us, entry.seq_max, None, None, first, last)
 
     def _own(self, entry: Entry, payload: pa.Buffer) -> Run:
-        versions = self.versions
-        view = memoryview(payload)
-        is_carried, time_us, mark, check = unpack_known(view, entry.check)
-        schema = versions.body(mark, carried=is_carried)
-        body = decode_known(view[HEADER_BYTES:], check, schema)
+        _, _, key_min, key_max, seq_min, seq_max, check, _, length, _, _ = entry
+        body, is_carried, time_us = decode_known(payload, length, check, self.versions.body)
         if is_carried:
-            return Run(body, None, None, seq_max=entry.seq_max)
-        return _uncarried(body, entry, time_us)
+            return Run(body, None, None, seq_max)
+        first, last = (key_min, seq_min), (key_max, seq_max)
+        return Run(body, seq_min, time_us, seq_max, None, None, first, last)
 
     def decode(self, entry: Entry, payload: pa.Buffer, origin: Origin | None = None) -> Run:
         """The rows of a frame of any origin, validated through and through."""
@@ -115,16 +145,32 @@ class FrameReader:
         return run
 
 
-def _uncarried(body: pa.RecordBatch, entry: Entry, time_us: int) -> Run:
-    """A frame of this handle that holds neither seqs nor times; its bounds are known."""
-    return Run(
-        body,
-        entry.seq_min,
-        time_us,
-        seq_max=entry.seq_max,
-        first=(entry.key_min, entry.seq_min),
-        last=(entry.key_max, entry.seq_max),
-    )
+def _lengths_of_neighbours(entries: Sequence[Entry]) -> list[int]:
+    """How far it is from each of the first frames to the next one, as long as they lie in order
+    with little in between; of the last of these its own length.
+    """
+    lengths: list[int] = []
+    entry = entries[0]
+    for after in islice(entries, 1, _NEIGHBOURS_MAX):
+        length = after.offset - entry.offset
+        is_next = entry.length < length < entry.length + _BETWEEN_BYTES_MAX
+        if not is_next or after.segment != entry.segment:
+            break
+        lengths.append(length)
+        entry = after
+    lengths.append(entry.length)
+    return lengths
+
+
+def _live(entry: Entry, run: Run, cuts: Cuts) -> Run:
+    """The rows of a frame that these cuts leave."""
+    touching = cuts.touching(entry.place, entry.keys, entry.seqs)
+    if not touching:
+        return run
+    if all(cut.is_take and cut.arrived >= entry.seq_max for cut in touching):
+        run.position = max(run.until(cut.high, cut.seq) for cut in touching)
+        return run
+    return run.filtered(~_covered(run, touching))
 
 
 def _covered(run: Run, cuts: list[Cut]) -> NDArray[np.bool_]:

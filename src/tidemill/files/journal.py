@@ -100,7 +100,7 @@ class Journal:
         """
         return max(self.segment_bytes, start + self.segment_bytes // 2)
 
-    def begin(self, total: int, *, next_seq: int, time_us: int) -> Draft:
+    def begin(self, total: int, next_seq: int, time_us: int) -> Draft:
         """Make room for `total` bytes and start laying them out; a full disk shows here."""
         if self.failure is not None:
             self.check()
@@ -111,7 +111,7 @@ class Journal:
             active = self.roll(total)
         return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
-    def append(self, draft: Draft, *, sync: bool) -> None:
+    def append(self, draft: Draft, sync: bool) -> None:
         """Write what was laid out."""
         active = self.active
         try:
@@ -135,14 +135,15 @@ class Journal:
             self._undo(active, failure)
             raise
         active.end = draft.place & 0xFFFFFFFF
-        self._records += len(draft.records)
+        records, spine = draft.records, self._spine
+        self._records += len(records)
         # The spine is written when the records are synced, for it vouches for no others.
-        self._spine.note(draft.records)
+        is_due = spine.note(records)
         if sync:
             self.sync()
-            self._spine.write(self.synced)
-        elif self._spine.is_due:
-            self._spine.write(self.synced)
+            spine.write(self.synced)
+        elif is_due:
+            spine.write(self.synced)
 
     def sync(self) -> None:
         """Make everything appended so far last."""

@@ -10,7 +10,7 @@ Near frames become one run where they have few rows among the windows: every pop
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidemill.files.pending import Loaded, Source
 from tidemill.files.run import merged, parts_until
@@ -32,14 +32,17 @@ class Late:
     def __len__(self) -> int:
         return len(self.far) + len(self.near)
 
-    def add(self, source: Source) -> None:
-        """Let a frame be far; its run is kept while there is room for more of them."""
-        if source.run is not None:
-            if self._far_bytes < self._bytes_max // 4:
+    def add(self, sources: Iterable[Source]) -> None:
+        """Let frames be far; their runs are kept while there is room for more of them."""
+        far = self.far
+        for source in sources:
+            if source.run is None:
+                heapq.heappush(far, source)
+            elif self._far_bytes < self._bytes_max // 4:
                 self._far_bytes += source.entry.length
+                heapq.heappush(far, source)
             else:
-                source = source._replace(run=None)
-        heapq.heappush(self.far, source)
+                heapq.heappush(far, source._replace(run=None))
 
     def draw_near(
         self, last: tuple[int, int], read: Callable[[list[Source]], list[Loaded]]
@@ -90,7 +93,7 @@ class Late:
             if entry is None:
                 self.near.append(Loaded(run, None))
             else:
-                self.add(Source(*run.head, entry, run))
+                self.add([Source(*run.head, entry, run)])
 
     def drop_used(self) -> None:
         """Forget near runs that have no rows left."""
@@ -98,8 +101,10 @@ class Late:
 
     def take_far(self) -> tuple[list[Source], list[Loaded]]:
         """(frames to be read, runs in memory) that are far, and late no more."""
-        unread = [source for source in self.far if source.run is None]
-        held = [Loaded(run, entry) for _, _, entry, run in self.far if run is not None]
+        unread, held = self.far, list[Loaded]()
+        if self._far_bytes:
+            held = [Loaded(run, entry) for _, _, entry, run in self.far if run is not None]
+            unread = [source for source in self.far if source.run is None]
         self.far, self._far_bytes = [], 0
         return unread, held
 

@@ -131,12 +131,13 @@ class Maintenance:
         """
         journal = self._folder.journal
         self._rows_until_due -= rows
-        is_drained = not left and self._drained_at.get(fork) != journal.active.number
-        if journal.active.number != self._seen_active or (
-            len(journal.segments) > 1 and (is_drained or self._rows_until_due <= 0)
+        active = journal.active.number
+        is_drained = not left and self._drained_at.get(fork) != active
+        if active != self._seen_active or (
+            (is_drained or self._rows_until_due <= 0) and len(journal.segments) > 1
         ):
             if is_drained:
-                self._drained_at[fork] = journal.active.number
+                self._drained_at[fork] = active
             self._due()
 
     def after_ack(self, items: int) -> None:

@@ -27,7 +27,7 @@ late frames; the window that is being sorted comes before all others but these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 
 from tidemill.files.choice import Choice, choose_from
@@ -46,7 +46,7 @@ _SAMPLED_FRAMES = 16  # at least, to tell how many rows lie where
 _SMALL_ROWS = 256  # fewer than this are not worth a run of their own
 _SMALL_BYTES = 256 * 1024
 _SMALL_RUNS_MAX = 32
-_AHEAD_FRAMES = 8  # read before anyone asked for more than one
+_AHEAD_FRAMES = 64  # read before anyone asked for more than one
 _MORE_FRAMES = 64  # read at once at most, where frames overlap: more may not be needed yet
 _AHEAD_BYTES = 1024 * 1024
 _AHEAD_ROWS = 2048  # made ready at first where frames overlap; twice as many each time
@@ -66,6 +66,7 @@ class Merge:
     ) -> None:
         self._load = load
         self._bytes_max = bytes_max
+        self._ahead_bytes = min(_AHEAD_BYTES, bytes_max // 4)
         self._pending = Pending(frames)
         self._loaded: list[Loaded] = []
         self._layers = Layers()
@@ -76,9 +77,9 @@ class Merge:
         self._ahead: SortedAhead | None = None  # the window behind those
         self._late = Late(bytes_max)
 
-    def add(self, source: Source) -> None:
-        """Take note of a frame that was pushed after the merge was opened."""
-        self._late.add(source)
+    def add(self, sources: Iterable[Source]) -> None:
+        """Take note of frames that were pushed after the merge was opened."""
+        self._late.add(sources)
 
     @property
     def is_oversized(self) -> bool:
@@ -103,14 +104,15 @@ class Merge:
         if windows or self._extend_windows(rows, key_max):
             # The common case by far: what is wanted lies in one window, and before all late rows.
             run = windows[0]
-            stop = run.position + rows
+            start = run.position
+            stop = start + rows
             if (
                 stop <= run.rows
                 and key_max == INT64_MAX
                 and not late.near
                 and (not late.far or run.last < late.far[0][:2])
             ):
-                return Choice(run.batch(run.position, stop), run.row(stop - 1), [(run, stop)])
+                return Choice(run.batch(start, stop), rows, run.row(stop - 1), [(run, stop)])
         if late:
             slices = self._slices_with_late(rows, key_max)
         else:
@@ -133,8 +135,9 @@ class Merge:
         """Drop the rows of a choice: they are consumed."""
         for run, position in choice.moves:
             run.position = position
-        while self._windows and not len(self._windows[0]):
-            self._windows.pop(0)
+        windows = self._windows
+        while windows and windows[0].position == windows[0].rows:
+            windows.pop(0)
         if self._late.near:
             self._late.drop_used()
 
@@ -226,6 +229,12 @@ class Merge:
         if not self._windows:
             # Behind a window that stands, late frames cannot be: their rows may belong before it.
             self._absorb_late()
+        if not self._loaded:
+            # Whoever comes back for more is likely to go on: a few frames are read in one go, while
+            # it is cheap.
+            self._chunk = min(2 * self._chunk, _AHEAD_FRAMES)
+            if not len(self._layers) and self._pass_whole_frames(key_max):
+                return True
         wanted = min(wanted, WINDOW_ROWS)
         if not len(self._layers) and not self._load_enough(wanted, key_max):
             self._fill_layers()
@@ -247,6 +256,19 @@ class Merge:
         else:
             self._windows.append(self._merge_window(wanted, self._pending.head))
         return True
+
+    def _pass_whole_frames(self, key_max: int) -> bool:
+        """Make windows of the next frames as they are, if they overlap no others."""
+        pending = self._pending
+        while pending.head[0] <= key_max:
+            sources = pending.pop_in_order(self._chunk, self._ahead_bytes)
+            if not sources:
+                return False
+            runs = self._runs_of(sources)
+            self._windows += [run for run in runs if run.position < run.rows]
+            if self._windows:
+                return True
+        return False
 
     def _pass_whole_runs(self) -> bool:
         """Make windows of the first runs that end before the next one begins, as they are."""
@@ -285,8 +307,7 @@ class Merge:
     def _absorb_far(self) -> None:
         """Make late frames ordinary ones that no row of the windows comes behind."""
         unread, held = self._late.take_far()
-        for source in unread:
-            self._pending.push(source)
+        self._pending.push_all(unread)
         self._loaded += held
 
     def _load_enough(self, wanted: int, key_max: int) -> bool:
@@ -296,11 +317,7 @@ class Merge:
         Where frames overlap, every window costs a look at each of them, so ever more rows are made
         ready at a time: else each frame that begins a little further on would end a window.
         """
-        if not self._loaded:
-            # Whoever comes back for more is likely to go on: a few frames are read in one go, while
-            # it is cheap.
-            self._chunk = min(2 * self._chunk, _AHEAD_FRAMES)
-        chunk = min(self._chunk, max(_AHEAD_BYTES // max(self._pending.length, 1), 1))
+        chunk = min(self._chunk, max(self._ahead_bytes // max(self._pending.length, 1), 1))
         ahead_rows = max(wanted, self._ahead_rows)
         while len(self._pending) and self._pending.head[0] <= key_max:
             if self._loaded:
@@ -359,16 +376,18 @@ class Merge:
 
     def _read(self, sources: list[Source]) -> list[Loaded]:
         """The rest of frames on disk; those with nothing left are skipped."""
+        found = zip(sources, self._runs_of(sources), strict=True)
+        return [Loaded(run, source.entry) for source, run in found if len(run)]
+
+    def _runs_of(self, sources: list[Source]) -> list[Run]:
+        """The rest of frames on disk."""
         runs = self._load([source.entry for source in sources])
-        loaded = []
         for (key, seq, entry, _), run in zip(sources, runs, strict=True):
-            if (key, seq) != (entry.key_min, entry.seq_min):
+            if seq != entry.seq_min or key != entry.key_min:
                 run.position = run.until(key, seq - 1)
             elif run.position:
                 self._is_worn = True
-            if len(run):
-                loaded.append(Loaded(run, entry))
-        return loaded
+        return runs
 
     def _merge_window(self, wanted: int, bound: tuple[int, int]) -> Run:
         """Merge the least rows of all loaded runs, about as many as a window takes."""

@@ -132,9 +132,9 @@ class PooledFile:
         handle = self.handle or self._pool.open(self)
         return handle.file.pread(length, offset)
 
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
         handle = self.handle or self._pool.open(self)
-        return handle.file.pread_buffer(length, offset)
+        return handle.file.pread_buffers(lengths, offset)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         handle = self.handle or self._pool.open(self)

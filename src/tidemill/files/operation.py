@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemill.batch import PlainRow
 from tidemill.files.bucket import Keys
 from tidemill.files.combining import Request
-from tidemill.files.cut import Cut, pack_cut
+from tidemill.files.cut import CUT_BYTES, Cut, pack_cut
 from tidemill.files.documents import natural, pack_document, parse_document
 from tidemill.files.draft import Draft, LateBody, PreparedFrame
 from tidemill.files.frame_table import Entry
@@ -22,6 +22,8 @@ from tidemill.files.record import ENVELOPE_BYTES, Kind, padded
 from tidemill.files.state import State
 from tidemill.limits import SEGMENTS_MAX, SEQ_MAX
 from tidemill.names import check_name
+
+CUT_RECORD_BYTES = padded(ENVELOPE_BYTES + CUT_BYTES)
 
 
 class GivenRows(NamedTuple):
@@ -48,7 +50,6 @@ class Operation(Request):
 
     def __init__(
         self,
-        *,
         sync: bool,
         frames: Sequence[PreparedFrame] = (),
         closing: Sequence[tuple[Kind, bytes]] = (),  # the records behind the frames
@@ -102,7 +103,8 @@ class Push(Operation):
 
 
 class PushOne(Operation):
-    """A single item, which may share a frame with others that wait at the same time.
+    """A single item, which may share a frame with others that wait at the same time; alone, it is
+    given a frame of its own before it is written.
 
     Its seq is exact either way, since a range of one is still a range; larger pushes keep a frame
     of their own so that their numbers stay together.
@@ -110,10 +112,14 @@ class PushOne(Operation):
 
     __slots__ = ("row", "seq")
 
-    def __init__(self, row: GivenRows | PlainRow, *, sync: bool) -> None:
-        super().__init__(sync=sync)
+    def __init__(self, row: GivenRows | PlainRow, sync: bool) -> None:
+        super().__init__(sync)
         self.row = row
         self.seq = 0
+
+    def apply(self, state: State) -> None:
+        super().apply(state)
+        self.seq = self.entries[0].seq_min
 
 
 class PushTogether(Operation):
@@ -127,7 +133,7 @@ class PushTogether(Operation):
         frames: Sequence[PreparedFrame],
         ranks: list[int],
     ) -> None:
-        super().__init__(sync=any(member.sync for member in members), frames=frames)
+        super().__init__(any(member.sync for member in members), frames)
         self.members = members
         self.ranks = ranks
 
@@ -148,21 +154,31 @@ class Consume(Operation):
         fork: int,
         cut: Cut,
         rows: int,
-        *,
         sync: bool,
         selection: Any = None,  # what the cursor chose; None if the cut came about otherwise
         frames: Sequence[PreparedFrame] = (),
     ) -> None:
-        super().__init__(sync=sync, frames=frames, closing=[(Kind.CUT, pack_cut(fork, cut, rows))])
+        super().__init__(sync, frames)
         self.selection = selection
         self.fork = fork
-        self.cut = cut
+        self.cut = cut  # its place is known once it is laid out
         self.rows = rows
+
+    @property
+    def total_bytes(self) -> int:
+        return CUT_RECORD_BYTES + super().total_bytes if self.frames else CUT_RECORD_BYTES
+
+    def draft(self, draft: Draft) -> None:
+        for frame in self.frames:
+            self.entries.append(draft.add_frame(frame, commit=False))
+        cut = self.cut
+        place = draft.add(Kind.CUT, pack_cut(self.fork, cut, self.rows), commit=True)
+        self.cut = Cut(place, *cut[1:])
 
     def apply(self, state: State) -> None:
         if self.frames:
             super().apply(state)
-        state.cut(self.fork, Cut(self.places[0], *self.cut[1:]), self.rows)
+        state.cut(self.fork, self.cut, self.rows)
 
 
 class MakeFork(Operation):

@@ -46,6 +46,10 @@ class Pending:
     def __len__(self) -> int:
         return len(self._frames) - self._unpacked + len(self._next) + len(self._heap)
 
+    def __bool__(self) -> bool:
+        # Unpacked ones run out last.
+        return bool(self._next or self._heap)
+
     @property
     def head(self) -> tuple[int, int]:
         """(key, seq) of the least next row, or one that no row reaches."""
@@ -82,6 +86,15 @@ class Pending:
     def push(self, source: Source) -> None:
         heapq.heappush(self._heap, source)
 
+    def push_all(self, sources: list[Source]) -> None:
+        """Take in frames that came later."""
+        if self:
+            for source in sources:
+                self.push(source)
+        else:
+            # They are all there is, and sorted at once they need no heap.
+            self._next = sorted(sources, reverse=True)
+
     def pop(self) -> Source:
         if self._heap and (not self._next or self._heap[0] < self._next[-1]):
             return heapq.heappop(self._heap)
@@ -89,6 +102,21 @@ class Pending:
         if not self._next:
             self._unpack()
         return source
+
+    def pop_in_order(self, frames_max: int, bytes_max: int) -> list[Source]:
+        """The next frames, as long as each ends before the one behind it begins: so many of them at
+        most, or so many bytes and what the last one has beyond.
+        """
+        found: list[Source] = []
+        while len(found) < frames_max and bytes_max > 0 and (self._next or self._heap):
+            source = self.pop()
+            entry = source.entry
+            if (entry.key_max, entry.seq_max) >= self.head:
+                self._next.append(source)
+                break
+            found.append(source)
+            bytes_max -= entry.length
+        return found
 
     def _unpack(self) -> None:
         some = self._frames.part(self._unpacked, self._unpacked + CHUNK_FRAMES)

@@ -96,11 +96,13 @@ class Preparation:
             and not isinstance(self._bucket, Custom)
         )
 
+    def frame_of_one(self, row: GivenRows | PlainRow) -> list[PreparedFrame]:
+        """The frame of a single row."""
+        return [self._plain_frame([row])] if isinstance(row, PlainRow) else self.frames(row)
+
     def together(self, members: list[PushOne]) -> PushTogether:
         """Several pushes of one row as one operation."""
         plain = [member.row for member in members if isinstance(member.row, PlainRow)]
-        if len(plain) == len(members) == 1:
-            return PushTogether(members, [self._plain_frame(plain)], [0])
         if len(plain) == len(members):
             order = sorted(range(len(plain)), key=[row.key for row in plain].__getitem__)
             frames = self._plain_frames([plain[index] for index in order])

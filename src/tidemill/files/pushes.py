@@ -33,8 +33,8 @@ def push_operation(folder: Folder, given: GivenRows | PlainRow) -> Push | PushOn
     """The rows, of which there is at least one, on their way into the journal."""
     sync = folder.syncs_pushes
     if isinstance(given, PlainRow) or folder.preparation.may_share(given):
-        return PushOne(given, sync=sync)
-    return Push(sync=sync, frames=folder.preparation.frames(given))
+        return PushOne(given, sync)
+    return Push(sync, folder.preparation.frames(given))
 
 
 def push_receipt(folder: Folder, operation: Push | PushOne | None, count: int) -> Receipt:

@@ -101,7 +101,7 @@ class Read:
                 end._core.make_room(sum(frame.body.body_bytes for frame in frames))
             if selection.parts and not self._is_kept:
                 end._tolerating(end._consume, selection, frames)
-                end._after_take(len(selection.batch))
+                end._after_take(selection.rows)
             elif frames:
                 end._check()
                 folder = end._core.folder

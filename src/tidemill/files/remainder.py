@@ -103,7 +103,7 @@ class Remainder:
         if not is_known:
             # Frames were moved or given up since; count what is really left of it.
             rows = count_covered(folder, cursor, chunk.cut)
-        folder.commit(Consume(cursor.fork.id, chunk.cut, rows, sync=folder.syncs_takes))
+        folder.commit(Consume(cursor.fork.id, chunk.cut, rows, folder.syncs_takes))
         if is_known:
             # The cursor starts from the index again, but these merges know what was consumed.
             self._generation = cursor.generation

@@ -45,7 +45,6 @@ class Run:
         body: pa.RecordBatch,
         first_seq: int | None,
         time_us: int | None,
-        *,
         seq_max: int,
         keys: Numbers | None = None,
         seqs: Numbers | None = None,

@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tidemill.errors import StorageFailed
-from tidemill.files.filesystem import Buffer, File, FileSystem
+from tidemill.files.filesystem import Buffer, File, FileSystem, divide
 
 
 class Vanished(StorageFailed):
@@ -42,8 +42,8 @@ class ShadowFile:
     def pread(self, length: int, offset: int) -> bytes:
         return self._inner.pread(self._length(length, offset), offset)
 
-    def pread_buffer(self, length: int, offset: int) -> pa.Buffer:
-        return self._inner.pread_buffer(self._length(length, offset), offset)
+    def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
+        return divide(pa.py_buffer(self.pread(sum(lengths), offset)), lengths)
 
     def pwrite(self, parts: Sequence[Buffer], offset: int) -> None:
         pass  # What opening writes is what it read there.

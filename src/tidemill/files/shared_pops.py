@@ -33,7 +33,7 @@ class SharedPops:
         self._pops = Combining(self._serve, lock)
 
     @property
-    def is_under_way(self) -> bool:
+    def is_led(self) -> bool:
         """Whether somebody pops, or is about to, for all who wait."""
         return self._pops.is_led
 
@@ -50,5 +50,7 @@ class SharedPops:
         start = 0
         for pop in pops:
             batch = taken.batch.slice(start, pop.rows) if len(pops) > 1 else taken.batch
-            pop.selection = taken._replace(batch=batch, parts=taken.parts if len(batch) else [])
-            start += len(batch)
+            rows = len(batch)
+            parts = taken.parts if rows else []
+            pop.selection = taken._replace(batch=batch, rows=rows, parts=parts)
+            start += rows

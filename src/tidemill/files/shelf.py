@@ -63,7 +63,7 @@ class Shelf:
     def load(self, file: File, at: int, size: int, check: int) -> pa.Buffer:
         """What was put there; verified, for what it was made of goes once it is written."""
         with storage_errors("reading from a file without a name in", self._folder):
-            found = file.pread_buffer(size, at)
+            [found] = file.pread_buffers([size], at)
         if len(found) != size or xxh3_64_intdigest(found) != check:
             raise StorageFailed(
                 f"a file without a name in {self._folder} does not hold what was written to it; "

@@ -60,13 +60,11 @@ class SpineFile:
         except OSError as error:
             logger.warning("going on without the spine %s: %s", path, error)
 
-    def note(self, records: Iterable[tuple[int, int, int]]) -> None:
-        """Take down records that were written, to be vouched for once they are synced."""
+    def note(self, records: Iterable[tuple[int, int, int]]) -> bool:
+        """Take down records that were written, to be vouched for once they are synced; whether so
+        many wait that they should be written, synced or not.
+        """
         self._waiting += records
-
-    @property
-    def is_due(self) -> bool:
-        """Whether so much waits that it should be written, synced or not."""
         return len(self._waiting) >= _WAITING_MAX
 
     def write(self, synced: int) -> None:

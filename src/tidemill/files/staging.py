@@ -109,7 +109,7 @@ class StagingFolder:
         """The body of a frame, as long as its file is there."""
         path = self._folder / name
         with storage_errors("reading", path):
-            body = self._file(name).pread_buffer(header.body_bytes, at)
+            [body] = self._file(name).pread_buffers([header.body_bytes], at)
         if len(body) != header.body_bytes or xxh3_64_intdigest(body) != header.body_check:
             raise Corrupt("the checksum of a staged frame does not match", path=path, offset=at)
         return body

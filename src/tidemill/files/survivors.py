@@ -156,12 +156,11 @@ class Survivors:
         return _one(joined)
 
     def _load(self, entries: list[Entry]) -> list[Run]:
-        runs = []
-        for position, entry in enumerate(entries):
-            if position % _FRAMES_PER_TURN == 0:
-                # Lets threads in that wait for the interpreter: this is the one that has time.
-                time.sleep(0)
-            runs.append(self._folder.reader.read(entry))
+        runs: list[Run] = []
+        for start in range(0, len(entries), _FRAMES_PER_TURN):
+            # Lets threads in that wait for the interpreter: this is the one that has time.
+            time.sleep(0)
+            runs += self._folder.reader.read_all(entries[start : start + _FRAMES_PER_TURN])
         return runs
 
     def _by_audience(self, batch: Batch, consumed: Consumed) -> list[tuple[int, pa.RecordBatch]]:

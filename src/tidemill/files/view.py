@@ -82,7 +82,7 @@ class View:
         """Raise if this handle may not be used."""
         if self.is_closed:
             raise Closed(f"{self.path} was closed; open it again to use it")
-        if not self.is_here:
+        if os.getpid() != self.pid:
             raise Closed(
                 f"{self.path} was opened by process {self.pid} before os.fork(); open it anew "
                 "after closing it there"

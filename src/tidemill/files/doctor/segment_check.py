@@ -313,7 +313,8 @@ class SegmentCheck:
         if not self._reader:
             return False
         try:
-            payload = self._segment.file.pread_buffer(entry.length, entry.offset + ENVELOPE_BYTES)
+            at = entry.offset + ENVELOPE_BYTES
+            [payload] = self._segment.file.pread_buffers([entry.length], at)
             self._decode(entry, payload)
         except Corrupt:
             return False

@@ -138,7 +138,7 @@ class FolderObjects(ObjectStore):
             with storage_errors("reading", path):
                 size = file.size()
                 end = size if end is None else min(end, size)
-                return file.pread_buffer(max(0, end - start), start)
+                return file.pread_buffers([max(0, end - start)], start)[0]
         finally:
             file.close()
 

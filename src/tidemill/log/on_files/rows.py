@@ -138,7 +138,7 @@ class RowReader:
         for low, high in pairwise(breaks):
             base = int(offsets[low])
             with storage_errors("reading", segment.path):
-                data = segment.file.pread_buffer(int(ends[high - 1]) - base, base)
+                [data] = segment.file.pread_buffers([int(ends[high - 1]) - base], base)
             view = memoryview(data)
             part = entries[low:high]
             begins = (offsets[low:high] - base + ENVELOPE_BYTES).tolist()
