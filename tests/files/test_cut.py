@@ -66,6 +66,16 @@ def brute(cuts: list[Cut], place: int, rows: list[tuple[int, int]]) -> list[bool
     return [any(cut.place > place and covers(cut, *row) for cut in cuts) for row in rows]
 
 
+@given(histories(), st.integers(0, 30))
+def test_no_cut_reaches_beyond_what_is_said_to_be_their_reach(history: list[Cut], seq: int) -> None:
+    cuts = Cuts()
+    for cut in history:
+        cuts.add(cut)
+    reach = cuts.reach(seq)
+    made_since = [(cut.high, cut.seq) for cut in history if cut.arrived >= seq]
+    assert reach == max(made_since, default=(INT64_MIN, 0))
+
+
 @given(histories(), frames())
 def test_the_cuts_that_are_kept_cover_what_all_of_them_covered(
     cuts: list[Cut], frame: tuple[int, list[tuple[int, int]]]

@@ -7,6 +7,7 @@ import random
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -394,8 +395,10 @@ def test_rows_pushed_before_all_others_do_not_pile_up_in_memory(
     bytes_max = 64 * 1024
     opened: list[Merge] = []
 
-    def small_merge(frames: FrameList, load: Callable[[list[Entry]], list[Run]]) -> Merge:
-        opened.append(Merge(frames, load, bytes_max=bytes_max))
+    def small_merge(
+        frames: FrameList, load: Callable[[list[Entry]], list[Run]], **options: Any
+    ) -> Merge:
+        opened.append(Merge(frames, load, bytes_max=bytes_max, **options))
         return opened[-1]
 
     monkeypatch.setattr("tidemill.files.cursor.Merge", small_merge)

@@ -16,7 +16,6 @@ from tidemill.files.carry import carry
 from tidemill.files.frame_table import Entry
 from tidemill.files.maintenance import choose_rewrites
 from tidemill.files.operation import Retire
-from tidemill.files.run import Run
 from tidemill.files.segment_facts import SegmentFacts
 
 SEGMENT = 32 * 1024
@@ -318,28 +317,31 @@ def test_pushes_also_wait_for_a_round_that_takes_long(
         assert len(queue.pop(-1)) > 90
 
 
+@pytest.mark.parametrize(("rows", "loader"), [(1, "_load_ones"), (2, "_load")])
 def test_tiny_frames_are_rewritten_some_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: int, loader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes some KB in memory, and there may be a hundred thousand."""
     read_at_once: list[int] = []
-    load = survivors.Survivors._load
+    load = getattr(survivors.Survivors, loader)
 
-    def counted(self: survivors.Survivors, entries: list[Entry]) -> list[Run]:
+    def counted(self: survivors.Survivors, entries: list[Entry]) -> object:
         read_at_once.append(len(entries))
         return load(self, entries)
 
-    monkeypatch.setattr(survivors.Survivors, "_load", counted)
+    monkeypatch.setattr(survivors.Survivors, loader, counted)
     monkeypatch.setattr(survivors, "_FRAMES_AT_ONCE", 30)
     with queue_at(tmp_path, segment_bytes=2**20) as queue:
         order = [key * 37 % 100 for key in range(100)]
         for key in order:
-            queue.push([(key, b"%d" % key)])
+            queue.push([(key, b"%d" % key)] * rows)
         folder = queue._core.folder
         folder.journal.roll()
         carry(folder, 1)
         assert read_at_once == [30, 30, 30, 10]
-        assert queue.pop(-1).rows() == [(key, b"%d" % key) for key in range(100)]
+        assert queue.pop(-1).rows() == [
+            (key, b"%d" % key) for key in range(100) for _ in range(rows)
+        ]
 
 
 def test_a_segment_begun_while_another_is_retired_does_not_ask_for_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,8 +69,8 @@ def test_windows_of_large_rows_do_not_swallow_the_queue(
 ) -> None:
     opened: list[Merge] = []
 
-    def small_merge(*given: object) -> Merge:
-        opened.append(Merge(*given, bytes_max=MIB))  # type: ignore[arg-type]
+    def small_merge(*given: Any, **options: Any) -> Merge:
+        opened.append(Merge(*given, bytes_max=MIB, **options))
         return opened[-1]
 
     monkeypatch.setattr(cursor, "Merge", small_merge)

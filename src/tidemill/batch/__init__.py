@@ -22,8 +22,10 @@ layout     which frames rows lie in, for whoever divides them
 
 from tidemill.batch.batch import Batch, Item
 from tidemill.batch.frame import (
+    TIME_FIELD,
     EncodedBody,
     body_schema,
+    check_known,
     decode_body,
     decode_known,
     encode_body,
@@ -54,6 +56,7 @@ from tidemill.batch.versions import SchemaVersions, project
 __all__ = [
     "DEFAULT",
     "HEADER_BYTES",
+    "TIME_FIELD",
     "Batch",
     "EncodedBody",
     "FrameHeader",
@@ -67,6 +70,7 @@ __all__ = [
     "Rows",
     "SchemaVersions",
     "body_schema",
+    "check_known",
     "check_payload_schema",
     "decode_body",
     "decode_known",

@@ -152,11 +152,22 @@ def decode_known(
     (False, 5)
     """
     view = memoryview(frame)
-    is_carried, time_us, mark, body_check = unpack_known(view, check)
-    body = view[HEADER_BYTES:frame_bytes]
-    if xxh3_64_intdigest(body) != body_check:
+    is_carried, time_us, mark = check_known(view, 0, frame_bytes, check)
+    body = pa.py_buffer(view[HEADER_BYTES:frame_bytes])
+    return _read(body, schema_of(mark, is_carried)), is_carried, time_us
+
+
+def check_known(
+    data: bytes | memoryview, start: int, end: int, check: int
+) -> tuple[bool, int, int]:
+    """(whether it is carried, its time, the fingerprint of its schema) of a frame among `data` that
+    this process encoded itself, if header and body are what was written.
+    """
+    body_at = start + HEADER_BYTES
+    is_carried, time_us, mark, body_check = unpack_known(data[start:body_at], check)
+    if xxh3_64_intdigest(data[body_at:end]) != body_check:
         raise Corrupt("the checksum of a frame body does not match")
-    return _read(pa.py_buffer(body), schema_of(mark, is_carried)), is_carried, time_us
+    return is_carried, time_us, mark
 
 
 def _check_carried(batch: pa.RecordBatch) -> None:

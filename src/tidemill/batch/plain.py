@@ -1,7 +1,8 @@
-"""The short way in for single items of bytes: the body of a frame without Arrow's builders.
+"""The short way in and out for single items of bytes: bodies of frames without Arrow's builders and
+readers.
 
-For one row they cost more than all the rest of a push. The bytes are those that Arrow would have
-written.
+For one row they cost more than all the rest of a push or a pop. The bytes are those that Arrow
+would have written.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
 from tidemill.batch.frame import EncodedBody, body_schema
@@ -21,6 +24,9 @@ from tidemill.batch.schema import DEFAULT
 from tidemill.batch.skeleton import write_by_skeleton
 from tidemill.limits import INT64_MAX, INT64_MIN, SHARED_FRAME_ITEM_BYTES_MAX
 
+Columns: TypeAlias = tuple[NDArray[np.int64], pa.Array]
+
+_BINARY = pa.binary()
 _PADDING = [bytes(count) for count in range(8)]
 _ONE = struct.Struct("<qii")  # the key and the offsets of a single row
 _KNOWN_MAX = 256  # of which the metadata is kept: it is the same whenever items are of one size
@@ -101,6 +107,41 @@ class PlainForm:
         metadata = self._known.get((count, data_bytes)) or self._metadata(count, data_bytes)
         body = metadata + numbers + value + _PADDING[-data_bytes % 8]
         return EncodedBody(body, len(body), xxh3_64_intdigest(body), CODEC_NONE, count)
+
+    def decode_ones(self, data: bytes, bodies: Sequence[tuple[int, int]]) -> Columns | None:
+        """The keys and values of bodies with a single row, each given by where it begins and ends;
+        None if one is not, to the byte, as `encode` would have written it.
+
+        >>> form = PlainForm(body_schema(DEFAULT, carried=False))
+        >>> one, other = (form.encode([PlainRow(key, b"ab")]).buffer for key in (1, 2))
+        >>> keys, values = form.decode_ones(one + other, [(0, len(one)), (len(one), 2 * len(one))])
+        >>> keys.tolist(), values.to_pylist()
+        ([1, 2], [b'ab', b'ab'])
+        """
+        if self._skeleton is None:
+            return None
+        numbers_at = self._skeleton.layout.size
+        numbers_bytes = numbers_at + _ONE.size
+        known = self._known
+        keys: list[int] = []
+        values: list[bytes] = []
+        ends: list[int] = [0]
+        total = 0
+        for start, end in bodies:
+            room = end - start - numbers_bytes
+            key, _, length = _ONE.unpack_from(data, start + numbers_at) if room >= 0 else (0, 0, -1)
+            if length < 0 or room != length + -length % 8:
+                return None
+            if not data.startswith(known.get((1, length)) or self._metadata(1, length), start):
+                return None
+            at = start + numbers_bytes
+            keys.append(key)
+            values.append(data[at : at + length])
+            total += length
+            ends.append(total)
+        buffers = [None, pa.py_buffer(np.array(ends, np.int32)), pa.py_buffer(b"".join(values))]
+        column = pa.Array.from_buffers(_BINARY, len(keys), buffers)
+        return np.array(keys, np.int64), column
 
     def _metadata(self, count: int, data_bytes: int) -> bytes:
         """What Arrow writes before the columns of so many rows, with so many bytes of values."""

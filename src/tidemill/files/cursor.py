@@ -272,12 +272,16 @@ class Cursor:
             # What was pushed since the choice began is not part of it, and waits for the next.
             is_late = frames.rows["seq_min"] > arrived
             self._inbox += [source_of(entry) for entry in frames.where(is_late)]
-            merge = Merge(self.live_frames(frames.where(~is_late)), self._load)
+            live = self.live_frames(frames.where(~is_late))
+            merge = Merge(live, self._load, load_ones=self._load_ones)
             self._merges[bucket] = merge
         return merge
 
     def _load(self, entries: list[Entry]) -> list[Run]:
         return self._reader.read_all_live(entries, self.fork.cuts)
+
+    def _load_ones(self, entries: list[Entry]) -> Run | None:
+        return self._reader.read_ones_live(entries, self.fork.cuts)
 
     def _close_surplus(self) -> None:
         """Close the lowest buckets last: they are where the next items come from."""

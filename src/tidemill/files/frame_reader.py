@@ -11,10 +11,14 @@ from numpy.typing import NDArray
 
 from tidemill.batch import (
     HEADER_BYTES,
+    TIME_FIELD,
     Batch,
+    PlainForm,
     SchemaVersions,
+    check_known,
     decode_body,
     decode_known,
+    int64_array,
     int64_values,
     join_body,
     project,
@@ -55,6 +59,7 @@ class FrameReader:
         self._segments = segments
         self.own_from = own_from
         self.versions = versions
+        self._plain = PlainForm(versions.body(versions.newest_fingerprint, carried=False))
 
     def read(self, entry: Entry) -> Run:
         """All rows of a frame, verified."""
@@ -68,6 +73,62 @@ class FrameReader:
             runs += self._read_neighbours(rest, _lengths_of_neighbours(rest))
         return runs
 
+    def read_ones(self, entries: Sequence[Entry]) -> Run | None:
+        """The rows of frames with one small item of bytes each, as a run in the order given; None
+        if they have to be read one by one.
+        """
+        versions = self.versions
+        raw = self._read_raw(entries)
+        if raw is None:
+            return None
+        data, starts = raw
+        bodies: list[tuple[int, int]] = []
+        times: list[int] = []
+        for entry, start in zip(entries, starts, strict=True):
+            end = start + entry.length
+            try:
+                is_carried, time_us, mark = check_known(data, start, end, entry.check)
+            except Corrupt as damage:
+                raise _damaged(self._segments[entry.segment], entry, damage) from damage
+            if is_carried or mark != versions.newest_fingerprint:
+                return None
+            bodies.append((start + HEADER_BYTES, end))
+            times.append(time_us)
+        found = self._plain.decode_ones(data, bodies)
+        if found is None:
+            return None
+        keys, values = found
+        seqs = np.array([entry.seq_min for entry in entries], np.int64)
+        schema = versions.body(versions.newest_fingerprint, carried=True)
+        numbers = [int64_array(keys), int64_array(seqs)]
+        numbers.append(int64_array(np.array(times), TIME_FIELD.type))
+        body = pa.RecordBatch.from_arrays([*numbers, values], schema=schema)
+        return Run(body, None, None, int(seqs.max()), keys, seqs)
+
+    def _read_raw(self, entries: Sequence[Entry]) -> tuple[bytes, list[int]] | None:
+        """(the bytes of these frames and of what lies between neighbours, where each begins); None
+        if one was not written through this handle, or is cut off.
+        """
+        parts: list[bytes] = []
+        starts: list[int] = []
+        at = 0
+        while len(starts) < len(entries):
+            rest = entries[len(starts) :] if starts else entries
+            first, lengths = rest[0], _lengths_of_neighbours(rest)
+            segment = self._segments[first.segment]
+            if segment.origin is not None or first.place < self.own_from:
+                return None
+            try:
+                parts.append(segment.file.pread(sum(lengths), first.offset + ENVELOPE_BYTES))
+            except OSError as error:
+                raise typed(error, "reading", segment.path) from error
+            for length in lengths:
+                starts.append(at)
+                at += length
+            if len(parts[-1]) < sum(lengths):
+                return None
+        return b"".join(parts), starts
+
     def read_live(self, entry: Entry, cuts: Cuts) -> Run:
         """The rows of a frame that these cuts leave."""
         return _live(entry, self.read(entry), cuts)
@@ -75,11 +136,18 @@ class FrameReader:
     def read_all_live(self, entries: Sequence[Entry], cuts: Cuts) -> list[Run]:
         """The same of several frames."""
         runs = self.read_all(entries)
-        reach = cuts.reach(min([entry.seq_min for entry in entries], default=0))
+        reach = _reach(entries, cuts)
         for at, entry in enumerate(entries):
-            if entry.key_min <= reach[0]:
+            if entry.key_min <= reach:
                 runs[at] = _live(entry, runs[at], cuts)
         return runs
+
+    def read_ones_live(self, entries: Sequence[Entry], cuts: Cuts) -> Run | None:
+        """The same of frames with one small item of bytes each."""
+        reach = _reach(entries, cuts)
+        if any(entry.rows > 1 or entry.key_min <= reach for entry in entries):
+            return None
+        return self.read_ones(entries)
 
     def _read_neighbours(self, entries: Sequence[Entry], lengths: list[int]) -> list[Run]:
         """All rows of the first frames, as many as there are lengths: they lie next to each other,
@@ -101,9 +169,7 @@ class FrameReader:
                 else:
                     runs.append(self.decode(entry, divide(payload, [entry.length])[0], origin))
             except Corrupt as damage:
-                found = DamagedFrame(damage.reason, path=segment.path, offset=entry.offset)
-                found.entry = entry
-                raise found from damage
+                raise _damaged(segment, entry, damage) from damage
         return runs
 
     def written(self, entry: Entry, rows: pa.RecordBatch, time_us: int) -> Run:
@@ -145,6 +211,12 @@ class FrameReader:
         return run
 
 
+def _damaged(segment: Segment, entry: Entry, damage: Corrupt) -> DamagedFrame:
+    found = DamagedFrame(damage.reason, path=segment.path, offset=entry.offset)
+    found.entry = entry
+    return found
+
+
 def _lengths_of_neighbours(entries: Sequence[Entry]) -> list[int]:
     """How far it is from each of the first frames to the next one, as long as they lie in order
     with little in between; of the last of these its own length.
@@ -160,6 +232,11 @@ def _lengths_of_neighbours(entries: Sequence[Entry]) -> list[int]:
         entry = after
     lengths.append(entry.length)
     return lengths
+
+
+def _reach(entries: Sequence[Entry], cuts: Cuts) -> int:
+    """A key above which these frames hold no row that a cut covers."""
+    return cuts.reach(min([entry.seq_min for entry in entries], default=0))[0]
 
 
 def _live(entry: Entry, run: Run, cuts: Cuts) -> Run:

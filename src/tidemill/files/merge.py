@@ -36,7 +36,7 @@ from tidemill.files.late import Late
 from tidemill.files.layers import Layers
 from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Loaded, Pending, Source
 from tidemill.files.quantiles import quantiles
-from tidemill.files.run import Run, merged, parts_until
+from tidemill.files.run import Run, gathered, merged, parts_until
 from tidemill.files.sorted_ahead import SortedAhead, release_unused
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
@@ -45,6 +45,7 @@ _ROWS_PER_RUN = 128  # that a window takes from each run, or touching the runs c
 _SAMPLED_FRAMES = 16  # at least, to tell how many rows lie where
 _SMALL_ROWS = 256  # fewer than this are not worth a run of their own
 _SMALL_BYTES = 256 * 1024
+_SMALL_RUNS_MIN = 8  # that are worth being put together though they are in order already
 _SMALL_RUNS_MAX = 32
 _AHEAD_FRAMES = 64  # read before anyone asked for more than one
 _MORE_FRAMES = 64  # read at once at most, where frames overlap: more may not be needed yet
@@ -62,9 +63,12 @@ class Merge:
         frames: FrameList,
         load: Callable[[list[Entry]], list[Run]],
         *,
+        # For frames of one item each, which need not be loaded one by one; None if they have to be.
+        load_ones: Callable[[list[Entry]], Run | None] = lambda _entries: None,
         bytes_max: int = MERGE_BYTES_MAX,
     ) -> None:
         self._load = load
+        self._load_ones = load_ones
         self._bytes_max = bytes_max
         self._ahead_bytes = min(_AHEAD_BYTES, bytes_max // 4)
         self._pending = Pending(frames)
@@ -264,9 +268,18 @@ class Merge:
             sources = pending.pop_in_order(self._chunk, self._ahead_bytes)
             if not sources:
                 return False
-            runs = self._runs_of(sources)
-            self._windows += [run for run in runs if run.position < run.rows]
-            if self._windows:
+            if len(sources) > 1 and sources[0].entry.rows == 1:
+                run = self._load_ones([source.entry for source in sources])
+                if run is not None:
+                    self._windows.append(run)
+                    return True
+            runs = [run for run in self._runs_of(sources) if run.position < run.rows]
+            if len(runs) >= _SMALL_RUNS_MIN and sum(map(len, runs)) < _SMALL_ROWS * len(runs):
+                # Whoever pops several rows would have to put them together each time. In order they
+                # are already.
+                runs = [gathered([(run, run.position, run.rows) for run in runs])]
+            if runs:
+                self._windows += runs
                 return True
         return False
 

@@ -209,7 +209,7 @@ def merged(parts: Sequence[tuple[Run, int, int]], rows: int | None = None) -> tu
 
 
 def gathered(parts: Sequence[tuple[Run, int, int]]) -> Run:
-    """A copy of the given rows as they come, one part behind the other: good for merging only."""
+    """A copy of the given rows as they come, one part behind the other; not sorted."""
     # Arrow would refer to the memory of a single part instead.
     return _put_together(parts) if len(parts) > 1 else merged(parts)[0]
 

@@ -39,6 +39,7 @@ Consumed: TypeAlias = tuple[tuple[Cut, ...] | None, ...]
 Mask: TypeAlias = NDArray[np.bool_]
 
 _FRAMES_PER_TURN = 16
+_ONES_PER_TURN = 64
 _FRAMES_AT_ONCE = 2048  # tiny ones
 _FRAMES_PER_PIECE = 4  # whose rows are sorted and encoded in one go
 
@@ -151,9 +152,25 @@ class Survivors:
         """
         joined: list[Run] = []
         for start in range(0, len(frames), _FRAMES_AT_ONCE):
-            runs = self._load(list(frames.part(start, start + _FRAMES_AT_ONCE)))
-            joined.append(_one(runs))
+            entries = list(frames.part(start, start + _FRAMES_AT_ONCE))
+            joined.append(_one(self._load_ones(entries) or self._load(entries)))
         return _one(joined)
+
+    def _load_ones(self, entries: list[Entry]) -> list[Run]:
+        """The rows of frames with one item each; none if they have to be loaded one by one."""
+        runs: list[Run] = []
+        for start in range(0, len(entries), _ONES_PER_TURN):
+            time.sleep(0)
+            some = entries[start : start + _ONES_PER_TURN]
+            run = (
+                None
+                if any(entry.rows > 1 for entry in some)
+                else self._folder.reader.read_ones(some)
+            )
+            if run is None:
+                return []
+            runs.append(run)
+        return runs
 
     def _load(self, entries: list[Entry]) -> list[Run]:
         runs: list[Run] = []
