@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -185,6 +186,23 @@ def test_damage_among_frames_that_are_read_together_names_its_own(
         assert 290 not in found
 
 
+@pytest.mark.parametrize("damaged", range(1, 12))
+def test_all_that_comes_before_damage_is_handed_out(damaged: int, tmp_path: Path) -> None:
+    """However many frames are read ahead, and whichever of them is damaged."""
+    with open_queue(tmp_path) as queue:
+        for key in range(20):
+            queue.push([(key, b"<%03d>" % key)])
+        (segment,) = (tmp_path / "journal").glob("*.segment")
+        with segment.open("r+b") as file:
+            file.seek(file.read().index(b"<%03d>" % damaged))
+            file.write(b"[")
+        popped: list[int] = []
+        for _ in range(40):
+            with suppress(tm.Corrupt):
+                popped += queue.pop().keys.to_pylist()
+        assert popped == list(range(damaged))
+
+
 def test_nothing_is_lost_where_all_of_some_frames_is_deleted(tmp_path: Path) -> None:
     """What two deletes leave nothing of is only seen once it is read, behind windows that stand."""
     with open_queue(tmp_path) as queue:
@@ -279,7 +297,7 @@ def test_frames_of_single_items_are_loaded_in_one_go() -> None:
         merge.advance(choice)
         found += choice.batch.keys.to_pylist()
     assert found == list(range(200))
-    assert loads == [2, 4, 8, 16, 32, 64, 64, 10]
+    assert loads == [2, 4, 8, 16, 32, 64, 64, 9]
 
 
 def test_far_frames_are_not_read_with_their_neighbours(

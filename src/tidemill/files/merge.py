@@ -75,7 +75,7 @@ class Merge:
         self._loaded: list[Loaded] = []
         self._layers = Layers()
         self._is_worn = False  # whether frames had been used in part before the merge was opened
-        self._chunk = 1
+        self._chunk = 0  # frames that were read in one go
         self._ahead_rows = _AHEAD_ROWS
         self._windows: list[Run] = []
         self._ahead: SortedAhead | None = None  # the window behind those
@@ -235,8 +235,8 @@ class Merge:
             self._absorb_late()
         if not self._loaded:
             # Whoever comes back for more is likely to go on: a few frames are read in one go, while
-            # it is cheap.
-            self._chunk = min(2 * self._chunk, _AHEAD_FRAMES)
+            # it is cheap. The first comes alone, so that no damage behind it keeps it back.
+            self._chunk = min(2 * self._chunk or 1, _AHEAD_FRAMES)
             if not len(self._layers) and self._pass_whole_frames(key_max):
                 return True
         wanted = min(wanted, WINDOW_ROWS)
