@@ -105,7 +105,12 @@ def alike(queue: tm.PriorityQueue) -> None:
 def of_any_size(queue: tm.PriorityQueue) -> None:
     """Some so large that Arrow writes them, and empty ones."""
     for key in range(40):
-        queue.push([(key, bytes([key]) * (0, 1, 9, 200_000)[key % 4])])
+        queue.push([(key, bytes([key]) * (0, 1, 9, 70_000)[key % 4])])
+
+
+def with_a_large_one(queue: tm.PriorityQueue) -> None:
+    for key in range(40):
+        queue.push([(key, bytes(200_000 if key == 30 else 3))])
 
 
 def with_gaps(queue: tm.PriorityQueue) -> None:
@@ -120,8 +125,8 @@ def with_gaps(queue: tm.PriorityQueue) -> None:
 
 @pytest.mark.parametrize(
     ("push", "is_short"),
-    [(alike, True), (of_any_size, True), (with_gaps, False)],
-    ids=["alike", "of any size", "with gaps"],
+    [(alike, True), (of_any_size, True), (with_a_large_one, False), (with_gaps, False)],
+    ids=["alike", "of any size", "with a large one", "with gaps"],
 )
 def test_frames_read_together_are_what_each_is(
     push: Callable[[tm.PriorityQueue], None], is_short: bool, tmp_path: Path

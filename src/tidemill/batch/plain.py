@@ -65,6 +65,11 @@ class PlainForm:
         self._skeleton = body_shape(schema).skeleton if is_default else None
         self._known: dict[tuple[int, int], bytes] = {}  # metadata, by rows and bytes of values
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a row of the queue can be plain at all."""
+        return self._skeleton is not None
+
     def row_of(self, data: object, now_ns: Callable[[], int] | None) -> PlainRow | None:
         """The row of a list of one, if it is plain; `now_ns` gives the key of one without."""
         if self._skeleton is None or type(data) is not list or len(data) != 1:
@@ -160,7 +165,7 @@ class PlainForm:
                 *(offsets_at, 0, offsets_at, offsets_bytes, data_at, data_bytes),
             ],
         )
-        if len(self._known) == _KNOWN_MAX:
+        if len(self._known) >= _KNOWN_MAX:
             self._known.clear()
         self._known[count, data_bytes] = metadata
         return metadata

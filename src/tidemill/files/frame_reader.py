@@ -33,9 +33,10 @@ from tidemill.files.record import ENVELOPE_BYTES, make_place
 from tidemill.files.run import Run
 from tidemill.files.segment import Segment
 from tidemill.files.storage import typed
-from tidemill.limits import INT64_MAX
+from tidemill.limits import INT64_MAX, SHARED_FRAME_ITEM_BYTES_MAX
 
 _NEIGHBOURS_MAX = 256  # frames read in one call
+_ONE_BYTES_MAX = HEADER_BYTES + 2 * SHARED_FRAME_ITEM_BYTES_MAX  # of a frame with a small item
 _BETWEEN_BYTES_MAX = 4096  # that are read for nothing, rather than asking the system again
 
 
@@ -78,7 +79,9 @@ class FrameReader:
         if they have to be read one by one.
         """
         versions = self.versions
-        raw = self._read_raw(entries)
+        # Large ones had better not be copied, which decoding them together does.
+        are_small = all(one.rows == 1 and one.length <= _ONE_BYTES_MAX for one in entries)
+        raw = self._read_raw(entries) if self._plain.is_used and are_small else None
         if raw is None:
             return None
         data, starts = raw
@@ -145,9 +148,8 @@ class FrameReader:
     def read_ones_live(self, entries: Sequence[Entry], cuts: Cuts) -> Run | None:
         """The same of frames with one small item of bytes each."""
         reach = _reach(entries, cuts)
-        if any(entry.rows > 1 or entry.key_min <= reach for entry in entries):
-            return None
-        return self.read_ones(entries)
+        is_touched = any(entry.key_min <= reach for entry in entries)
+        return None if is_touched else self.read_ones(entries)
 
     def _read_neighbours(self, entries: Sequence[Entry], lengths: list[int]) -> list[Run]:
         """All rows of the first frames, as many as there are lengths: they lie next to each other,

@@ -161,12 +161,7 @@ class Survivors:
         runs: list[Run] = []
         for start in range(0, len(entries), _ONES_PER_TURN):
             time.sleep(0)
-            some = entries[start : start + _ONES_PER_TURN]
-            run = (
-                None
-                if any(entry.rows > 1 for entry in some)
-                else self._folder.reader.read_ones(some)
-            )
+            run = self._folder.reader.read_ones(entries[start : start + _ONES_PER_TURN])
             if run is None:
                 return []
             runs.append(run)
