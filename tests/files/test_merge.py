@@ -81,6 +81,7 @@ def test_many_small_frames_are_joined_and_come_out_sorted(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidemill.files.merge._SMALL_RUNS_MAX", 2)
         patch.setattr("tidemill.files.merge._SMALL_ROWS", 40)
+        patch.setattr("tidemill.files.loader._SHORT_RUNS_MIN", 2)
         frames = StoredFrames()
         for batch in pushed:
             frames.push(batch)

@@ -318,8 +318,9 @@ def test_pushes_also_wait_for_a_round_that_takes_long(
 
 
 @pytest.mark.parametrize(("rows", "loader"), [(1, "_load_ones"), (2, "_load")])
+@pytest.mark.parametrize("at_once", [30, 1_000])
 def test_tiny_frames_are_rewritten_some_at_a_time(
-    rows: int, loader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: int, loader: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each takes some KB in memory, and there may be a hundred thousand."""
     read_at_once: list[int] = []
@@ -330,7 +331,7 @@ def test_tiny_frames_are_rewritten_some_at_a_time(
         return load(self, entries)
 
     monkeypatch.setattr(survivors.Survivors, loader, counted)
-    monkeypatch.setattr(survivors, "_FRAMES_AT_ONCE", 30)
+    monkeypatch.setattr(survivors, "_FRAMES_AT_ONCE", at_once)
     with queue_at(tmp_path, segment_bytes=2**20) as queue:
         order = [key * 37 % 100 for key in range(100)]
         for key in order:
@@ -338,7 +339,7 @@ def test_tiny_frames_are_rewritten_some_at_a_time(
         folder = queue._core.folder
         folder.journal.roll()
         carry(folder, 1)
-        assert read_at_once == [30, 30, 30, 10]
+        assert read_at_once == ([30, 30, 30, 10] if at_once == 30 else [100])
         assert queue.pop(-1).rows() == [
             (key, b"%d" % key) for key in range(100) for _ in range(rows)
         ]

@@ -151,7 +151,7 @@ class Cursor:
             # Buckets behind the last item that is left need not be looked into.
             wanted = min(rows, self.fork.live)
             bucket = self._floor
-            if self._below or bucket not in merges:
+            if wanted and (self._below or bucket not in merges):
                 bucket = self._next_bucket(None)
         parts: list[tuple[int, Merge, Choice]] = []
         while bucket is not None and wanted:

@@ -34,9 +34,10 @@ from tidemill.files.choice import Choice, choose_from
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.late import Late
 from tidemill.files.layers import Layers
-from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Loaded, Pending, Source
+from tidemill.files.loader import Loader
+from tidemill.files.pending import BEYOND, CHUNK_FRAMES, Loaded, Source
 from tidemill.files.quantiles import quantiles
-from tidemill.files.run import Run, gathered, merged, parts_until
+from tidemill.files.run import Run, merged, parts_until
 from tidemill.files.sorted_ahead import SortedAhead, release_unused
 from tidemill.limits import INT64_MAX, MERGE_BYTES_MAX, WINDOW_ROWS
 
@@ -45,11 +46,8 @@ _ROWS_PER_RUN = 128  # that a window takes from each run, or touching the runs c
 _SAMPLED_FRAMES = 16  # at least, to tell how many rows lie where
 _SMALL_ROWS = 256  # fewer than this are not worth a run of their own
 _SMALL_BYTES = 256 * 1024
-_SMALL_RUNS_MIN = 8  # that are worth being put together though they are in order already
 _SMALL_RUNS_MAX = 32
-_AHEAD_FRAMES = 64  # read before anyone asked for more than one
 _MORE_FRAMES = 64  # read at once at most, where frames overlap: more may not be needed yet
-_AHEAD_BYTES = 1024 * 1024
 _AHEAD_ROWS = 2048  # made ready at first where frames overlap; twice as many each time
 _NUMBERS_BYTES = 17  # that a seq and a time take beside the row of a frame, and one for rounding
 _head = itemgetter(0)
@@ -67,15 +65,11 @@ class Merge:
         load_ones: Callable[[list[Entry]], Run | None] = lambda _entries: None,
         bytes_max: int = MERGE_BYTES_MAX,
     ) -> None:
-        self._load = load
-        self._load_ones = load_ones
         self._bytes_max = bytes_max
-        self._ahead_bytes = min(_AHEAD_BYTES, bytes_max // 4)
-        self._pending = Pending(frames)
+        self._loader = Loader(frames, load, load_ones, bytes_max=bytes_max)
+        self._pending = self._loader.pending
         self._loaded: list[Loaded] = []
         self._layers = Layers()
-        self._is_worn = False  # whether frames had been used in part before the merge was opened
-        self._chunk = 0  # frames that were read in one go
         self._ahead_rows = _AHEAD_ROWS
         self._windows: list[Run] = []
         self._ahead: SortedAhead | None = None  # the window behind those
@@ -98,7 +92,7 @@ class Merge:
     def is_empty(self) -> bool:
         """Whether no row is left, as far as is known without loading."""
         held = self._windows or self._ahead or self._loaded or self._late
-        return not (held or len(self._layers) or len(self._pending))
+        return not (held or len(self._layers) or self._pending)
 
     def choose(self, rows: int, key_max: int) -> Choice | None:
         """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there
@@ -193,7 +187,7 @@ class Merge:
         while True:
             slices, count = self._slices(rows, key_max)
             last = slices[-1][0].row(slices[-1][2] - 1) if count == rows else (key_max, INT64_MAX)
-            if self._late.draw_near(last, self._read):
+            if self._late.draw_near(last, self._loader.read):
                 return slices, last
             # So many frames are no exception to look at beside the windows: these are made anew.
             self._take_back_windows()
@@ -205,7 +199,7 @@ class Merge:
         """
         late = self._late
         last = self._windows[-1].last
-        if late.draw_near(last, self._read) and (rest := late.join(last)) is not None:
+        if late.draw_near(last, self._loader.read) and (rest := late.join(last)) is not None:
             late.put_off(rest)
             return
         first = self._windows[0]
@@ -213,7 +207,7 @@ class Merge:
         refined = min(_REFINED_ROWS, self._bytes_max // 16 * first.rows // first.nbytes)
         stop = min(first.rows, first.position + max(rows, refined, 1))
         limit = first.row(stop - 1)
-        if not late.draw_near(limit, self._read):
+        if not late.draw_near(limit, self._loader.read):
             self._take_back_windows()
             return
         near = late.take_near()
@@ -234,10 +228,9 @@ class Merge:
             # Behind a window that stands, late frames cannot be: their rows may belong before it.
             self._absorb_late()
         if not self._loaded:
-            # Whoever comes back for more is likely to go on: a few frames are read in one go, while
-            # it is cheap. The first comes alone, so that no damage behind it keeps it back.
-            self._chunk = min(2 * self._chunk or 1, _AHEAD_FRAMES)
-            if not len(self._layers) and self._pass_whole_frames(key_max):
+            self._loader.look_further_ahead()
+            if not len(self._layers) and (runs := self._loader.whole_frames(key_max)):
+                self._windows += runs
                 return True
         wanted = min(wanted, WINDOW_ROWS)
         if not len(self._layers) and not self._load_enough(wanted, key_max):
@@ -261,28 +254,6 @@ class Merge:
             self._windows.append(self._merge_window(wanted, self._pending.head))
         return True
 
-    def _pass_whole_frames(self, key_max: int) -> bool:
-        """Make windows of the next frames as they are, if they overlap no others."""
-        pending = self._pending
-        while pending.head[0] <= key_max:
-            sources = pending.pop_in_order(self._chunk, self._ahead_bytes)
-            if not sources:
-                return False
-            if len(sources) > 1 and sources[0].entry.rows == 1:
-                run = self._load_ones([source.entry for source in sources])
-                if run is not None:
-                    self._windows.append(run)
-                    return True
-            runs = [run for run in self._runs_of(sources) if run.position < run.rows]
-            if len(runs) >= _SMALL_RUNS_MIN and sum(map(len, runs)) < _SMALL_ROWS * len(runs):
-                # Whoever pops several rows would have to put them together each time. In order they
-                # are already.
-                runs = [gathered([(run, run.position, run.rows) for run in runs])]
-            if runs:
-                self._windows += runs
-                return True
-        return False
-
     def _pass_whole_runs(self) -> bool:
         """Make windows of the first runs that end before the next one begins, as they are."""
         ordered = sorted([(loaded.run.head, loaded) for loaded in self._loaded], key=_head)
@@ -304,7 +275,7 @@ class Merge:
         rows that belong to it can join it.
         """
         last = self._windows[-1].last
-        if not len(self._layers) or not self._late.draw_near(last, self._read):
+        if not len(self._layers) or not self._late.draw_near(last, self._loader.read):
             return
         rest = self._late.join(last)
         if rest is not None:
@@ -330,9 +301,9 @@ class Merge:
         Where frames overlap, every window costs a look at each of them, so ever more rows are made
         ready at a time: else each frame that begins a little further on would end a window.
         """
-        chunk = min(self._chunk, max(self._ahead_bytes // max(self._pending.length, 1), 1))
+        chunk = self._loader.frames_ahead
         ahead_rows = max(wanted, self._ahead_rows)
-        while len(self._pending) and self._pending.head[0] <= key_max:
+        while self._pending and self._pending.head[0] <= key_max:
             if self._loaded:
                 ready, beyond = self._rows_ready()
                 if ready >= wanted:
@@ -344,7 +315,7 @@ class Merge:
                 elif len(self._loaded) > 1 and self._held_bytes() > self._bytes_max // 4:
                     return False
             # However many frames are read at once, they must not be more than memory allows.
-            self._loaded += self._load_pending(chunk, self._bytes_max // 4)
+            self._loaded += self._loader.next_frames(chunk, self._bytes_max // 4)
             self._join_small_runs()
             chunk = min(2 * chunk, _MORE_FRAMES)
         return True
@@ -378,30 +349,6 @@ class Merge:
     def _held_bytes(self) -> int:
         return sum([run.nbytes for run, _ in self._loaded])
 
-    def _load_pending(self, count: int, bytes_max: int) -> list[Loaded]:
-        """Load the next frames, so many or so many bytes of them."""
-        sources: list[Source] = []
-        wanted_bytes = 0
-        while len(sources) < count and len(self._pending) and wanted_bytes <= bytes_max:
-            sources.append(self._pending.pop())
-            wanted_bytes += sources[-1].entry.length
-        return self._read(sources)
-
-    def _read(self, sources: list[Source]) -> list[Loaded]:
-        """The rest of frames on disk; those with nothing left are skipped."""
-        found = zip(sources, self._runs_of(sources), strict=True)
-        return [Loaded(run, source.entry) for source, run in found if len(run)]
-
-    def _runs_of(self, sources: list[Source]) -> list[Run]:
-        """The rest of frames on disk."""
-        runs = self._load([source.entry for source in sources])
-        for (key, seq, entry, _), run in zip(sources, runs, strict=True):
-            if seq != entry.seq_min or key != entry.key_min:
-                run.position = run.until(key, seq - 1)
-            elif run.position:
-                self._is_worn = True
-        return runs
-
     def _merge_window(self, wanted: int, bound: tuple[int, int]) -> Run:
         """Merge the least rows of all loaded runs, about as many as a window takes."""
         rows = max(wanted, WINDOW_ROWS, min(_ROWS_PER_RUN * len(self._loaded), 2 * WINDOW_ROWS))
@@ -427,11 +374,11 @@ class Merge:
         runs = [run for run, _ in self._loaded]
         (last,) = quantiles(runs, most, 1) or [max(run.last for run in runs)]
         overlapping = len(runs) + self._pending.count_until(last[0])
-        if self._is_worn and len(runs) < _SAMPLED_FRAMES:
+        if self._loader.is_worn and len(runs) < _SAMPLED_FRAMES:
             # They were the first to be used, and may have fewer rows than others where these begin.
             room = self._bytes_max // 4 // max(self._pending.length, 1)
             more = self._pending.sample(min(_SAMPLED_FRAMES - len(runs), room), last[0])
-            runs += [run for run, _ in self._read(more)]
+            runs += [run for run, _ in self._loader.read(more)]
         share = len(runs) / overlapping
         limits = quantiles(runs, max(int(layer_rows * share), 1), most // layer_rows)
         self._layers.begin(limits or [BEYOND])
@@ -461,8 +408,8 @@ class Merge:
         loaded, self._loaded = self._loaded, []
         self._spread(loaded)
         limit = self._layers.first_limit
-        while len(self._pending) and self._pending.head <= limit:
-            self._spread(self._load_pending(CHUNK_FRAMES, self._bytes_max // 16))
+        while self._pending and self._pending.head <= limit:
+            self._spread(self._loader.next_frames(CHUNK_FRAMES, self._bytes_max // 16))
         return [(piece, 0, piece.rows) for piece in self._layers.pop()]
 
 

@@ -153,19 +153,20 @@ class Survivors:
         joined: list[Run] = []
         for start in range(0, len(frames), _FRAMES_AT_ONCE):
             entries = list(frames.part(start, start + _FRAMES_AT_ONCE))
-            joined.append(_one(self._load_ones(entries) or self._load(entries)))
+            joined.append(self._load_ones(entries) or _one(self._load(entries)))
         return _one(joined)
 
-    def _load_ones(self, entries: list[Entry]) -> list[Run]:
-        """The rows of frames with one item each; none if they have to be loaded one by one."""
+    def _load_ones(self, entries: list[Entry]) -> Run | None:
+        """The rows of frames with one item each, sorted; None if each has to be read by itself."""
         runs: list[Run] = []
         for start in range(0, len(entries), _ONES_PER_TURN):
             time.sleep(0)
             run = self._folder.reader.read_ones(entries[start : start + _ONES_PER_TURN])
             if run is None:
-                return []
+                return None
             runs.append(run)
-        return runs
+        # Not one of them is sorted by itself.
+        return merged([(run, 0, run.rows) for run in runs])[0]
 
     def _load(self, entries: list[Entry]) -> list[Run]:
         runs: list[Run] = []
