@@ -32,6 +32,7 @@ FORKS_MAX = 10_000
 SEQ_MAX = 2**62  # an arrival number that stored bytes may claim
 SEGMENTS_MAX = 2**31 - 1  # of one folder, counted through its life
 
+SMALL_FRAME_BYTES = 4 * KIB  # of frames that are put together when they are read
 SHARED_FRAME_ITEM_BYTES_MAX = 64 * KIB  # a larger single item gets a frame of its own
 COMMIT_BYTES_MAX = 256 * MIB  # of operations that share a write, unless one alone is larger
 SEGMENT_BYTES = 64 * MIB  # what a segment is preallocated to and rolled at

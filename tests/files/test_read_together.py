@@ -103,14 +103,14 @@ def alike(queue: tm.PriorityQueue) -> None:
 
 
 def of_any_size(queue: tm.PriorityQueue) -> None:
-    """Some so large that Arrow writes them, and empty ones."""
+    """Empty ones among them."""
     for key in range(40):
-        queue.push([(key, bytes([key]) * (0, 1, 9, 70_000)[key % 4])])
+        queue.push([(key, bytes([key]) * (0, 1, 9, 3_000)[key % 4])])
 
 
 def with_a_large_one(queue: tm.PriorityQueue) -> None:
     for key in range(40):
-        queue.push([(key, bytes(200_000 if key == 30 else 3))])
+        queue.push([(key, bytes(5_000 if key == 30 else 3))])
 
 
 def with_gaps(queue: tm.PriorityQueue) -> None:
@@ -303,6 +303,24 @@ def test_frames_of_single_items_are_loaded_in_one_go() -> None:
         found += choice.batch.keys.to_pylist()
     assert found == list(range(200))
     assert loads == [2, 4, 8, 16, 32, 64, 64, 9]
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize(("rows", "size"), [(1, 40), (1, 15_000), (2, 3_000), (2, 40)])
+def test_a_row_that_is_kept_holds_little_of_others(
+    rows: int, size: int, is_reopened: bool, tmp_path: Path
+) -> None:
+    queue = open_queue(tmp_path)
+    for key in range(100):
+        queue.push([(key, bytes(10_000_000 if key == 80 else size)) for _ in range(rows)])
+    if is_reopened:
+        queue.close()
+        queue = open_queue(tmp_path)
+    kept = [queue.pop(rows) for _ in range(100)]
+    assert [batch.keys.to_pylist() for batch in kept] == [[key] * rows for key in range(100)]
+    held = [batch.to_arrow().get_total_buffer_size() for batch in kept]
+    assert max(held[:80] + held[81:]) < max(2 * rows * size, 300_000)
+    queue.close()
 
 
 def test_far_frames_are_not_read_with_their_neighbours(

@@ -345,6 +345,20 @@ def test_tiny_frames_are_rewritten_some_at_a_time(
         ]
 
 
+def test_single_items_of_several_segments_are_sorted_when_they_are_joined(tmp_path: Path) -> None:
+    """Those of one segment are in order already."""
+    with queue_at(tmp_path, segment_bytes=2**20) as queue:
+        folder = queue._core.folder
+        for first in (0, 1):
+            for key in range(first, 20, 2):
+                queue.push([(key, b"%d" % key)])
+            folder.journal.roll()
+        carry(folder, 1, 2)
+        assert [queue.pop(1).keys.to_pylist() for _ in range(3)] == [[0], [1], [2]]
+    with queue_at(tmp_path) as queue:
+        assert queue.pop(-1).keys.to_pylist() == list(range(3, 20))
+
+
 def test_a_segment_begun_while_another_is_retired_does_not_ask_for_it(tmp_path: Path) -> None:
     """A push of another thread may come between the record that retires a segment and its end."""
     with queue_at(tmp_path, maintain_in_background=False) as queue:

@@ -33,10 +33,9 @@ from tidemill.files.record import ENVELOPE_BYTES, make_place
 from tidemill.files.run import Run
 from tidemill.files.segment import Segment
 from tidemill.files.storage import typed
-from tidemill.limits import INT64_MAX, SHARED_FRAME_ITEM_BYTES_MAX
+from tidemill.limits import INT64_MAX, SMALL_FRAME_BYTES
 
 _NEIGHBOURS_MAX = 256  # frames read in one call
-_ONE_BYTES_MAX = HEADER_BYTES + 2 * SHARED_FRAME_ITEM_BYTES_MAX  # of a frame with a small item
 _BETWEEN_BYTES_MAX = 4096  # that are read for nothing, rather than asking the system again
 
 
@@ -79,8 +78,8 @@ class FrameReader:
         if they have to be read one by one.
         """
         versions = self.versions
-        # Large ones had better not be copied, which decoding them together does.
-        are_small = all(one.rows == 1 and one.length <= _ONE_BYTES_MAX for one in entries)
+        # Others had better not be copied, and kept by whoever keeps one of them.
+        are_small = all(one.rows == 1 and one.length <= SMALL_FRAME_BYTES for one in entries)
         raw = self._read_raw(entries) if self._plain.is_used and are_small else None
         if raw is None:
             return None

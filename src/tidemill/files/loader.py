@@ -9,11 +9,11 @@ from collections.abc import Callable
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.pending import Loaded, Pending, Source
 from tidemill.files.run import Run, gathered
+from tidemill.limits import SMALL_FRAME_BYTES
 
 _AHEAD_FRAMES = 64  # read before anyone asked for more than one
 _AHEAD_BYTES = 1024 * 1024
-_SHORT_ROWS = 256  # runs that have fewer, on average, are put together
-_SHORT_RUNS_MIN = 8  # if there are so many
+_SHORT_RUNS_MIN = 8  # small ones that are worth being put together
 
 
 class Loader:
@@ -48,7 +48,7 @@ class Loader:
     def whole_frames(self, key_max: int) -> list[Run]:
         """The next frames in order, if they overlap no others; none if there are no such up to
         `key_max`. Small ones come together: whoever pops several rows would have to put them
-        together each time.
+        together each time, and whoever keeps a row keeps no more than a few KB of others.
         """
         pending = self.pending
         while pending.head[0] <= key_max:
@@ -60,7 +60,8 @@ class Loader:
                 if run is not None:
                     return [run]
             runs = [run for run in self._runs_of(sources) if run.position < run.rows]
-            if len(runs) >= _SHORT_RUNS_MIN and sum(map(len, runs)) < _SHORT_ROWS * len(runs):
+            length = sum([source.entry.length for source in sources])
+            if len(runs) >= _SHORT_RUNS_MIN and length <= SMALL_FRAME_BYTES * len(runs):
                 return [gathered([(run, run.position, run.rows) for run in runs])]
             if runs:
                 return runs
