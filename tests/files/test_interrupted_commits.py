@@ -6,7 +6,13 @@ what is numbered twice is consumed together.
 
 from __future__ import annotations
 
+import shutil
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,6 +20,9 @@ import pytest
 import tidemill as tm
 from tidemill.files.journal import Journal
 
+WITHIN_S = 20
+SOURCE = str(Path(tm.__file__).parent / "files")
+PUSHED = [(1, b"a"), (2, b"b"), (3, b"c"), (5, b"x"), (6, b"y"), (9, b"again")]
 POINTS = [("append", "before"), ("sync", "before"), ("sync", "after"), ("append", "after")]
 
 
@@ -74,3 +83,85 @@ def test_a_log_goes_on_with_a_new_publisher(
     assert {value: rows.index(value) + 1 for value in sent} == sent
     assert len(rows) == len(set(rows))
     assert tm.doctor.verify(tmp_path / "log").worst is None
+
+
+def _interrupted_at(number: int, call: Callable[[], object]) -> bool:
+    """Break a call off where Python looks for Ctrl-C: when a function of ours is entered, or one of
+    C's returns to it, for the so many-th time. False if it ends before.
+    """
+    count = 0
+
+    def interrupt(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        if event in ("call", "c_return") and SOURCE in frame.f_code.co_filename:
+            count += 1
+            if count == number:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return count >= number
+
+
+def _read(queue: tm.PriorityQueue) -> None:
+    with queue.read(2) as read:
+        read.push(PUSHED[5:])
+
+
+CALLS: dict[str, Callable[[tm.PriorityQueue], object]] = {
+    "push one": lambda queue: queue.push(PUSHED[4:5]),
+    "push": lambda queue: queue.push(PUSHED[3:5]),
+    "pop": lambda queue: queue.pop(),
+    "peek": lambda queue: queue.peek(2),
+    "read": _read,
+    "delete": lambda queue: queue.delete(2, 3),
+    "fork": lambda queue: queue.fork("audit"),
+    "sync": lambda queue: queue.sync(),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_nobody_waits_for_ever_behind_a_call_that_was_interrupted(
+    name: str, tmp_path: Path
+) -> None:
+    """Wherever it was: others go on, or are told to open the queue again, or of a read whose block
+    nobody could leave.
+    """
+    outcomes: Counter[str] = Counter()
+
+    def go_on(queue: tm.PriorityQueue) -> None:
+        try:
+            queue.push([(7, b"later")])
+            assert len(queue.pop(50)) >= 1
+            outcomes["went on"] += 1
+        except (tm.StorageFailed, tm.ReadInProgress):
+            outcomes["was told"] += 1
+
+    for number in range(1, 1_000):
+        path = tmp_path / str(number)
+        queue = tm.PriorityQueue(path, sync="none", maintain_in_background=False)
+        queue.push(PUSHED[:3])
+        assert queue.pop().rows() == [(1, b"a")]
+        if not _interrupted_at(number, lambda queue=queue: CALLS[name](queue)):  # type: ignore[misc]
+            break
+        # A thread that hangs must not keep the tests from ending.
+        other = threading.Thread(target=go_on, args=[queue], daemon=True)
+        other.start()
+        other.join(WITHIN_S)
+        assert outcomes.total() == number, f"interrupted for the {number}th time"
+        queue.close()
+        with tm.PriorityQueue(path) as queue:
+            left = queue.pop(-1).rows()
+        assert left == sorted(set(left))
+        assert set(left) <= {*PUSHED, (7, b"later")}
+        shutil.rmtree(path)
+    queue.close()
+    assert number > 10
+    assert outcomes["went on"] > 0

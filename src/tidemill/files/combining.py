@@ -38,7 +38,8 @@ class Combining(Generic[R]):
     `gate` is what a leader must hold to serve, if there is one. It gathers once it has it: those
     who came while it waited at the gate are served too.
 
-    Invariant: somebody waits only while somebody leads.
+    Invariant: somebody waits only while somebody leads. Whoever is interrupted, wherever that is,
+    does not stay the leader.
     """
 
     def __init__(
@@ -48,35 +49,38 @@ class Combining(Generic[R]):
         self._gate = gate
         self._mutex = threading.Lock()
         self._waiting: list[R] = []
-        self._is_led = False
-        self._heir: R | None = None  # the request whose thread is to lead next
+        self._leader: R | None = None  # the first request of the thread that serves, or is to
 
     @property
     def is_led(self) -> bool:
         """Whether somebody serves, or is about to."""
-        return self._is_led
+        return self._leader is not None
 
     def request(self, mine: list[R]) -> None:
         """Return once the requests of this thread are served; raise what stopped one otherwise,
         when each knows how it went itself. All of them are served by the same thread.
         """
         wakeup: threading.Lock | None = None
-        with self._mutex:
-            if self._is_led:
-                wakeup = threading.Lock()
-                wakeup.acquire()
-                for request in mine:
-                    request.wakeup = wakeup
-                self._waiting += mine
-            else:
-                self._is_led = True
-                if self._gate is not _OPEN:
+        try:
+            with self._mutex:
+                if self._leader is not None:
+                    wakeup = threading.Lock()
+                    wakeup.acquire()
+                    for request in mine:
+                        request.wakeup = wakeup
                     self._waiting += mine
-        if wakeup is not None:
-            self._wait(mine, wakeup)
-        else:
-            # Where nothing has to be waited for, nobody else can have come by now.
-            self._lead(mine, mine if self._gate is _OPEN else [])
+                else:
+                    self._leader = mine[0]
+                    if self._gate is not _OPEN:
+                        self._waiting += mine
+            if wakeup is None:
+                # Where nothing has to be waited for, nobody else can have come by now.
+                self._lead(mine, mine if self._gate is _OPEN else [])
+            else:
+                self._wait(mine, wakeup)
+        except BaseException:
+            self._give_up(mine)
+            raise
         for request in mine:
             if request.failure is not None:
                 if wakeup is None:
@@ -85,15 +89,7 @@ class Combining(Generic[R]):
 
     def _wait(self, mine: list[R], wakeup: threading.Lock) -> None:
         """Sleep until the requests are done, or it is this thread's turn to lead."""
-        try:
-            wakeup.acquire()
-        except BaseException:
-            with self._mutex:
-                was_promoted = self._heir is mine[0]
-                self._withdraw(mine)
-            if was_promoted:
-                self._hand_over()
-            raise
+        wakeup.acquire()
         if not mine[0].done:
             self._lead(mine, [])
 
@@ -106,7 +102,6 @@ class Combining(Generic[R]):
             else:
                 with self._gate:
                     with self._mutex:
-                        self._heir = None
                         group, self._waiting = self._waiting, group
                     self._serve(group)
         except TidemillError as error:
@@ -117,32 +112,41 @@ class Combining(Generic[R]):
             failure.__cause__ = error
             raise
         finally:
-            for request in group:
-                # Who serves may have noted failures of some of them.
-                if request.failure is None:
-                    request.failure = failure
-                request.done = True
-            if not group:
-                with self._mutex:
-                    self._withdraw(mine)  # The interrupt came at the gate.
-            self._hand_over()
+            try:
+                self._conclude(mine[0], group, failure)
+            except BaseException:
+                # An interrupt here as well: what it kept from being done is done all the same.
+                self._conclude(mine[0], group, failure)
+                raise
+
+    def _conclude(self, leader: R, group: list[R], failure: BaseException | None) -> None:
+        """Let the next leader begin, and those go on who were served. Done twice, it does no more
+        than once.
+        """
+        for request in group:
+            # Who serves may have noted failures of some of them.
+            if request.failure is None:
+                request.failure = failure
+            request.done = True
+        if group:
+            self._hand_over(leader)
             for request in group:
                 if request.wakeup is not None:
                     _wake(request)
 
-    def _hand_over(self) -> None:
-        """Wake the next leader, if anyone waits."""
+    def _hand_over(self, leader: R) -> None:
+        """Wake the next leader, if anyone waits, unless this one leads no longer."""
         with self._mutex:
-            if self._waiting:
-                self._heir = self._waiting[0]
-                _wake(self._heir)
-            else:
-                self._heir = None
-                self._is_led = False
+            if self._leader is leader:
+                self._leader = self._waiting[0] if self._waiting else None
+                if self._leader is not None:
+                    _wake(self._leader)
 
-    def _withdraw(self, mine: list[R]) -> None:
-        """Forget what is not being served yet. Called under the mutex."""
-        self._waiting = [request for request in self._waiting if request not in mine]
+    def _give_up(self, mine: list[R]) -> None:
+        """Wait no longer, and lead no longer, if that is still so."""
+        with self._mutex:
+            self._waiting = [request for request in self._waiting if request not in mine]
+        self._hand_over(mine[0])
 
 
 def _wake(request: Request) -> None:

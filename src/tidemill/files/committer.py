@@ -32,17 +32,18 @@ class Committer(Combining[Operation]):
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Write nothing while the block runs: operations wait until it is left."""
-        while True:
-            with self._mutex:
-                if not self._is_led:
-                    self._is_led = True
-                    break
-            # Waits until whoever leads is done, and tries again.
-            self.request([Operation(sync=False)])
+        pause = Operation(sync=False)
         try:
+            while True:
+                with self._mutex:
+                    if self._leader is None:
+                        self._leader = pause
+                        break
+                # Waits until whoever leads is done, and tries again.
+                self.request([Operation(sync=False)])
             yield
         finally:
-            self._hand_over()
+            self._hand_over(pause)
 
     def _commit(self, group: list[Operation]) -> None:
         if len(group) == 1:

@@ -41,6 +41,7 @@ class ConsumingEnd:
         self._core = core
         self._cursor = cursor
         self._pops = SharedPops(self._take, cursor.lock)
+        self._is_popping = False  # by a thread that pops for itself alone
 
     def pop(self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None) -> Batch:
         """Take the `n` items with the smallest keys; n < 0 takes all.
@@ -263,15 +264,16 @@ class ConsumingEnd:
         return self._past_damage(self._take_alone_or_together, rows)
 
     def _take_alone_or_together(self, rows: int) -> Selection:
-        lock = self._cursor.lock
-        # Who finds the lock free while others wait for it must not slip in before them: each would
-        # pay for a write of its own.
-        if self._pops.is_led or not lock.acquire(blocking=False):
+        # Who comes while another pops, or waits for its turn, must not queue up behind it: each
+        # would pay for a write of its own. Two that come at the same moment may.
+        if self._pops.is_led or self._is_popping:
             return self._pops.take(rows)
+        self._is_popping = True
         try:
-            return self._take(rows)
+            with self._cursor.lock:
+                return self._take(rows)
         finally:
-            lock.release()
+            self._is_popping = False
 
     def _select(self, rows: int, limit: int) -> Selection:
         """Choose items."""
