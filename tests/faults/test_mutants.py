@@ -223,8 +223,8 @@ def _length_counts_batches(patch: Patch) -> None:
 def _segments_go_before_their_retirement_lasts(patch: Patch) -> None:
     whole = Operation.__init__
 
-    def init(self: Operation, **words: Any) -> None:
-        whole(self, **words)
+    def init(self: Operation, *given: Any, **words: Any) -> None:
+        whole(self, *given, **words)
         if isinstance(self, Retire):
             self.sync = False
 
