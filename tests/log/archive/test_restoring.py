@@ -263,13 +263,13 @@ def test_of_appends_side_by_side_the_one_that_failed_is_told_of(bad: int, settle
 def test_a_restoring_process_that_is_killed_goes_on(tmp_path: Path) -> None:
     chance = random.Random(11)
     with tm.Log(tmp_path / "log", sync="none") as log, log.publisher() as out:
-        for start in range(0, 4_000, 4):
-            out.send([b"%06d" % number * 5 for number in range(start, start + 4)])
+        for start in range(0, 12_000, 12):
+            out.send([b"%06d" % number * 5 for number in range(start, start + 12)])
         Archiver(
             log._store.hot,
             Archive(open_objects(tmp_path / "archive")),
             Sizes(segment_rows=100, manifest_segments=4),
-        ).run(4_001)
+        ).run(12_001)
         log.trim(501)
     command = [sys.executable, "-m", "tests.log.archive.restoring_child"]
     sure = 501
@@ -291,7 +291,7 @@ def test_a_restoring_process_that_is_killed_goes_on(tmp_path: Path) -> None:
             assert sure <= half.ends().next
             sure = half.ends().next
             assert half.ends().first == 501
-    assert sure < 4_001, "it was done before it was killed"
+    assert sure < 12_001, "it was done before it was killed"
     tm.restore(tmp_path / "archive", tmp_path / "copy")
     with tm.Log(tmp_path / "copy") as restored, tm.Log(tmp_path / "log") as log:
         same(restored, log)

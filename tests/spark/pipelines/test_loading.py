@@ -73,7 +73,12 @@ def test_what_a_file_defines_travels_with_its_code(file: Path) -> None:
         (TWO.replace('name="other"', 'name="Copy"'), "two pipelines of the name Copy"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused(file: Path, text: str, message: str) -> None:
+def test_a_file_that_cannot_be_used_is_refused(
+    file: Path, text: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests of the same process may have left a session behind.
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
     file.write_text(text)
     with pytest.raises(tm.InvalidPipeline, match=message):
         load(file)
