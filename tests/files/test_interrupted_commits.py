@@ -85,7 +85,13 @@ def test_a_log_goes_on_with_a_new_publisher(
     assert tm.doctor.verify(tmp_path / "log").worst is None
 
 
-def _interrupted_at(number: int, call: Callable[[], object]) -> bool:
+def _interrupted_at(
+    number: int,
+    call: Callable[[], object],
+    *,
+    source: str = SOURCE,  # of the functions that count
+    is_due: Callable[[], bool] = lambda: True,  # whether they count by now
+) -> bool:
     """Break a call off where Python looks for Ctrl-C: when a function of ours is entered, or one of
     C's returns to it, for the so many-th time. False if it ends before.
     """
@@ -93,9 +99,9 @@ def _interrupted_at(number: int, call: Callable[[], object]) -> bool:
 
     def interrupt(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal count
-        if event in ("call", "c_return") and SOURCE in frame.f_code.co_filename:
-            count += 1
-            if count == number:
+        if event in ("call", "c_return") and source in frame.f_code.co_filename:
+            count += is_due()
+            if count == number and is_due():
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
@@ -165,3 +171,55 @@ def test_nobody_waits_for_ever_behind_a_call_that_was_interrupted(
     queue.close()
     assert number > 10
     assert outcomes["went on"] > 0
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["a commit that failed", "one that did not"])
+@pytest.mark.parametrize("others", [True, False], ids=["somebody waits", "nobody waits"])
+def test_nobody_waits_for_ever_behind_an_interrupt_that_comes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool, others: bool
+) -> None:
+    """When all that is left to do is to let others go on."""
+    append = Journal.append
+    is_last = threading.Event()
+    for number in range(1, 100):
+        queue = tm.PriorityQueue(tmp_path / str(number), sync="none", maintain_in_background=False)
+        later = threading.Thread(target=queue.push, args=[[(7, b"a"), (8, b"b")]], daemon=True)
+
+        def last(
+            self: Journal,
+            *arguments: Any,
+            queue: tm.PriorityQueue = queue,
+            later: threading.Thread = later,
+        ) -> None:
+            monkeypatch.setattr(Journal, "append", append)
+            if others:
+                later.start()
+                while not queue._core.folder.committer._waiting:
+                    later.join(0.001)
+            if not fails:
+                append(self, *arguments)
+            is_last.set()
+            if fails:
+                raise tm.DiskFull("no room")
+
+        monkeypatch.setattr(Journal, "append", last)
+        is_last.clear()
+        try:
+            was_interrupted = _interrupted_at(
+                number,
+                lambda queue=queue: queue.push(PUSHED[3:5]),  # type: ignore[misc]
+                source="combining.py",
+                is_due=is_last.is_set,
+            )
+        except tm.DiskFull:
+            was_interrupted = False
+        assert is_last.is_set()
+        if not others:
+            later.start()
+        later.join(WITHIN_S)
+        assert not later.is_alive(), f"interrupted for the {number}th time"
+        assert set(queue.pop(-1).keys.to_pylist()) >= {7, 8}
+        queue.close()
+        if not was_interrupted:
+            break
+    assert number > 1

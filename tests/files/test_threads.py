@@ -232,7 +232,7 @@ def test_pops_that_wait_at_the_same_time_share_one_take_and_one_sync(tmp_path: P
         first = pool.submit(queue.pop, 2)
         assert fs.sync_began.wait(WITHIN_S)
         others = [pool.submit(queue.pop, 2) for _ in range(threads - 1)]
-        _until(lambda: len(queue._pops._pops._waiting) == threads - 1)
+        _until(lambda: len(queue._pops._waiting) == threads - 1)
         fs.may_sync.set()
         batches = [future.result(WITHIN_S) for future in [first, *others]]
         assert fs.calls["sync.segment"] - before["sync.segment"] == 2
@@ -256,7 +256,7 @@ def test_pops_that_share_a_take_that_fails_all_fail_and_take_nothing(tmp_path: P
         first = pool.submit(queue.pop)
         assert fs.sync_began.wait(WITHIN_S)
         others = [pool.submit(queue.pop) for _ in range(3)]
-        _until(lambda: len(queue._pops._pops._waiting) == 3)
+        _until(lambda: len(queue._pops._waiting) == 3)
 
         def fail(*_: object) -> None:
             raise OSError(5, "Input/output error")
@@ -281,7 +281,7 @@ def test_a_pop_interrupted_before_its_turn_takes_nothing_and_the_others_go_on(
 ) -> None:
     with tm.PriorityQueue(tmp_path) as queue, ThreadPoolExecutor(4) as pool:
         queue.push([(key, b"x") for key in range(8)])
-        pops = queue._pops._pops
+        pops = queue._pops
         at_the_gate, may_pass = threading.Event(), threading.Event()
 
         class InterruptedGate:

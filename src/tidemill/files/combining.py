@@ -20,12 +20,10 @@ from tidemill.errors import StorageFailed, TidemillError
 class Request:
     """Something that a thread wants done, and how it went."""
 
-    __slots__ = ("done", "failure", "wakeup")
-
-    def __init__(self) -> None:
-        self.done = False
-        self.failure: BaseException | None = None
-        self.wakeup: threading.Lock | None = None  # what the thread sleeps on, if it has to wait
+    # Set once it matters: most requests are served at once, for a thread that is alone.
+    done = False
+    failure: BaseException | None = None
+    wakeup: threading.Lock | None = None  # what the thread sleeps on, if it has to wait
 
 
 R = TypeVar("R", bound=Request)
@@ -43,9 +41,14 @@ class Combining(Generic[R]):
     """
 
     def __init__(
-        self, serve: Callable[[list[R]], None], gate: AbstractContextManager[object] = _OPEN
+        self,
+        serve: Callable[[list[R]], None],
+        gate: AbstractContextManager[object] = _OPEN,
+        *,
+        serve_one: Callable[[R], None] | None = None,  # what `serve` does to a single request
     ) -> None:
         self._serve = serve
+        self._serve_one = serve_one or (lambda request: serve([request]))
         self._gate = gate
         self._mutex = threading.Lock()
         self._waiting: list[R] = []
@@ -55,6 +58,33 @@ class Combining(Generic[R]):
     def is_led(self) -> bool:
         """Whether somebody serves, or is about to."""
         return self._leader is not None
+
+    def request_one(self, request: R) -> None:
+        """Return once the request is served, or raise what stopped it. Whoever finds nobody else
+        here, and no gate to wait at, is served with less ado.
+        """
+        if self._leader is None and self._gate is _OPEN:
+            try:
+                with self._mutex:
+                    if self._leader is None:
+                        self._leader = request
+                if self._leader is request:
+                    self._serve_one(request)
+                    with self._mutex:
+                        if not self._waiting:
+                            self._leader = None
+                            return
+                    self._hand_over(request)
+                    return
+            except BaseException:
+                try:
+                    self._give_up([request])
+                except BaseException:
+                    # An interrupt as well: see `_lead`.
+                    self._give_up([request])
+                    raise
+                raise
+        self.request([request])
 
     def request(self, mine: list[R]) -> None:
         """Return once the requests of this thread are served; raise what stopped one otherwise,
@@ -135,12 +165,14 @@ class Combining(Generic[R]):
                     _wake(request)
 
     def _hand_over(self, leader: R) -> None:
-        """Wake the next leader, if anyone waits, unless this one leads no longer."""
+        """Let the next one lead, if anyone waits, unless this one leads no longer."""
         with self._mutex:
             if self._leader is leader:
                 self._leader = self._waiting[0] if self._waiting else None
-                if self._leader is not None:
-                    _wake(self._leader)
+            # Also where that was done before, by a call that was broken off: to wake somebody who
+            # is awake does no harm.
+            if self._leader is not None:
+                _wake(self._leader)
 
     def _give_up(self, mine: list[R]) -> None:
         """Wait no longer, and lead no longer, if that is still so."""

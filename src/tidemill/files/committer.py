@@ -25,7 +25,7 @@ class Committer(Combining[Operation]):
         write: Callable[[list[Operation]], None],
         preparation: Preparation,
     ) -> None:
-        super().__init__(self._commit)
+        super().__init__(self._commit, serve_one=self._commit_one)
         self._write = write
         self._preparation = preparation
 
@@ -43,14 +43,21 @@ class Committer(Combining[Operation]):
                 self.request([Operation(sync=False)])
             yield
         finally:
-            self._hand_over(pause)
+            try:
+                self._hand_over(pause)
+            except BaseException:
+                # An interrupt: nobody may wait for ever behind it.
+                self._hand_over(pause)
+                raise
+
+    def _commit_one(self, alone: Operation) -> None:
+        if type(alone) is PushOne:
+            alone.frames = self._preparation.frame_of_one(alone.row)
+        self._write([alone])
 
     def _commit(self, group: list[Operation]) -> None:
         if len(group) == 1:
-            alone = group[0]
-            if type(alone) is PushOne:
-                alone.frames = self._preparation.frame_of_one(alone.row)
-            self._write(group)
+            self._commit_one(group[0])
             return
         singles = [operation for operation in group if type(operation) is PushOne]
         others = [operation for operation in group if type(operation) is not PushOne]

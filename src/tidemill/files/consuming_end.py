@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidemill.files.queue_core import QueueCore
 
 KeyMax: TypeAlias = int | Callable[[], int] | None
-P = ParamSpec("P")
+Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
 
@@ -266,7 +266,7 @@ class ConsumingEnd:
     def _take_alone_or_together(self, rows: int) -> Selection:
         # Who comes while another pops, or waits for its turn, must not queue up behind it: each
         # would pay for a write of its own. Two that come at the same moment may.
-        if self._pops.is_led or self._is_popping:
+        if self._is_popping or self._pops.is_led:
             return self._pops.take(rows)
         self._is_popping = True
         try:
@@ -281,14 +281,14 @@ class ConsumingEnd:
 
     def _take(self, rows: int, limit: int = INT64_MAX) -> Selection:
         """Choose items and consume them. Called under the cursor's lock."""
-        cursor = self._cursor
-        self._core.view.check_open()
-        if cursor.is_removed or cursor.is_reading or self._core.is_read_only:
+        core, cursor = self._core, self._cursor
+        core.view.check_open()
+        if cursor.is_removed or cursor.is_reading or core.is_read_only:
             self._check()
             self._check_not_reading()
         selection = cursor.select(rows, limit)
         if selection.parts:
-            self._consume(selection, ())
+            self._consume(selection)
         return selection
 
     def _waiting(
@@ -327,33 +327,33 @@ class ConsumingEnd:
         first = self._select(1, INT64_MAX)
         return max(first.cut.high - now_ns, 0) / 1e9 if first.parts else float("inf")
 
-    def _tolerating(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    def _tolerating(self, attempt: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         """Attempt under the cursor's lock; set damaged frames aside and try again, if told to."""
 
         def locked() -> T:
             with self._cursor.lock:
                 self._check()
-                return attempt(*args, **options)
+                return attempt(*args)
 
         return self._past_damage(locked)
 
-    def _past_damage(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    def _past_damage(self, attempt: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         """Attempt until no damaged frame is in the way, if such are to be set aside. The caller
         holds no cursor: setting aside takes those of all forks, in order.
         """
         while True:
             try:
-                return attempt(*args, **options)
+                return attempt(*args)
             except DamagedFrame as damage:
                 self._core.handle_damage(damage)
 
-    def _consume(self, selection: Selection, frames: tuple[PreparedFrame, ...]) -> None:
+    def _consume(self, selection: Selection, frames: tuple[PreparedFrame, ...] = ()) -> None:
         folder, cursor = self._core.folder, self._cursor
         cut, rows = selection.cut, selection.rows
         if not cursor.knows(selection):
             # Frames were moved or given up since the choice; count what is really left of it.
             rows = count_covered(folder, cursor, cut)
-        sync = folder.syncs_takes or (bool(frames) and folder.syncs_pushes)
+        sync = folder.syncs_takes or (folder.syncs_pushes and bool(frames))
         folder.commit(Consume(cursor.fork.id, cut, rows, sync, selection, frames))
 
     def _cut(self, cut: Cut, rows: int) -> None:

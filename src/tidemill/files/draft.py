@@ -82,13 +82,12 @@ class Draft:
 
     def add(self, kind: Kind, payload: bytes, *, commit: bool) -> int:
         """Lay out a small record; returns its place."""
-        place = self.place
+        place, length = self.place, len(payload)
         check = payload_digest(payload)
-        length = len(payload)
         envelope = pack_envelope(
             kind, commit, length, 0, place, self._synced, self._epoch, check, 0
         )
-        total = padded(ENVELOPE_BYTES + length)
+        total = (ENVELOPE_BYTES + length + ALIGNMENT - 1) & -ALIGNMENT
         self.parts.append(envelope + payload + PADDING[total - ENVELOPE_BYTES - length])
         self.records.append((place, total, 0))
         self.place = place + total

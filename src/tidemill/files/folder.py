@@ -33,6 +33,7 @@ from tidemill.files.lock import OwnerLock
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.operation import (
     Consume,
+    Group,
     MakeFork,
     Operation,
     Push,
@@ -124,7 +125,7 @@ class Folder(View):
 
     def commit(self, operation: Operation) -> None:
         """Write an operation and apply it."""
-        self.committer.request([operation])
+        self.committer.request_one(operation)
 
     def commit_all(self, operations: list[Operation]) -> None:
         """Write several operations in one group and apply them."""
@@ -348,19 +349,14 @@ class Folder(View):
 
     def _write_and_apply(self, operations: Sequence[Operation]) -> None:
         state, journal = self.state, self.journal
-        total, sync, apart = 0, False, False
-        for operation in operations:
-            total += operation.total_bytes
-            sync = sync or operation.sync
-            apart = apart or operation.apart
-        if apart:
+        whole = operations[0] if len(operations) == 1 else Group(operations)
+        if whole.apart:
             journal.seal_soon(records_min=TINY_FRAMES_MIN)
         time_us = max(state.time_us, self.clock.time_ns() // 1000)
-        draft = journal.begin(total, state.next_seq, time_us)
-        for operation in operations:
-            operation.draft(draft)
-        journal.append(draft, sync)
-        if apart:
+        draft = journal.begin(whole.total_bytes, state.next_seq, time_us)
+        whole.draft(draft)
+        journal.append(draft, whole.sync)
+        if whole.apart:
             journal.seal_soon()
         with self.guard:
             state.time_us = draft.time_us

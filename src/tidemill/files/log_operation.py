@@ -15,8 +15,6 @@ from tidemill.files.state import State
 class AppendRows(Operation):
     """Rows with the numbers from `first` on, and the marks of their producers."""
 
-    __slots__ = ("first", "marks")
-
     def __init__(
         self, first: int, frames: Sequence[PreparedFrame], marks: Sequence[Mark], *, sync: bool
     ) -> None:
@@ -39,8 +37,6 @@ class AppendRows(Operation):
 
 class SkipRows(Operation):
     """Numbers from `first` on whose rows are in the archive, with a mark and a note."""
-
-    __slots__ = ("first", "marks", "note", "rows", "time_us")
 
     def __init__(
         self, first: int, rows: int, time_us: int, marks: Sequence[Mark], note: tuple[str, str]
@@ -73,8 +69,6 @@ class SkipRows(Operation):
 class TrimRows(Retire):
     """The end of the rows below `first`, and of the segments that held nothing else."""
 
-    __slots__ = ("first",)
-
     def __init__(self, first: int, segments: list[int]) -> None:
         super().__init__(segments)
         self.first = first
@@ -89,8 +83,6 @@ class TrimRows(Retire):
 class BeginRows(Operation):
     """The number of the first row of a log that has none yet."""
 
-    __slots__ = ("first",)
-
     def __init__(self, first: int) -> None:
         super().__init__(sync=True, closing=[(Kind.TRIM, pack_trim(first))] * 2)
         self.first = first
@@ -101,8 +93,6 @@ class BeginRows(Operation):
 
 class WriteNote(Operation):
     """A small fact that belongs to the log."""
-
-    __slots__ = ("name", "value")
 
     def __init__(self, name: str, value: str) -> None:
         super().__init__(sync=True, closing=[(Kind.NOTE, pack_note(name, value))] * 2)

@@ -132,10 +132,12 @@ class Maintenance:
         journal = self._folder.journal
         self._rows_until_due -= rows
         active = journal.active.number
-        is_drained = not left and self._drained_at.get(fork) != active
-        if active != self._seen_active or (
-            (is_drained or self._rows_until_due <= 0) and len(journal.segments) > 1
+        if active == self._seen_active and (
+            len(journal.segments) == 1 or (left and self._rows_until_due > 0)
         ):
+            return  # As after nearly every pop.
+        is_drained = not left and self._drained_at.get(fork) != active
+        if is_drained or active != self._seen_active or self._rows_until_due <= 0:
             if is_drained:
                 self._drained_at[fork] = active
             self._due()

@@ -23,6 +23,7 @@ from tidemill.files.state import State
 from tidemill.limits import SEGMENTS_MAX, SEQ_MAX
 from tidemill.names import check_name
 
+_CUT = Kind.CUT
 CUT_RECORD_BYTES = padded(ENVELOPE_BYTES + CUT_BYTES)
 
 
@@ -44,22 +45,21 @@ class GivenRows(NamedTuple):
 class Operation(Request):
     """One operation on its way into the journal."""
 
-    __slots__ = ("closing", "entries", "frames", "places", "sync")
-
     apart = False  # whether it is to have a segment of its own
+    frames: Sequence[PreparedFrame] = ()
+    closing: Sequence[tuple[Kind, bytes]] = ()  # the records behind the frames
+    entries: Sequence[Entry] = ()  # of the frames, once they are laid out
+    places: Sequence[int] = ()  # of the closing records, likewise
 
     def __init__(
         self,
         sync: bool,
         frames: Sequence[PreparedFrame] = (),
-        closing: Sequence[tuple[Kind, bytes]] = (),  # the records behind the frames
+        closing: Sequence[tuple[Kind, bytes]] = (),
     ) -> None:
-        super().__init__()
         self.sync = sync
         self.frames = frames
         self.closing = closing
-        self.entries: list[Entry] = []
-        self.places: list[int] = []  # of the closing records
 
     @property
     def total_bytes(self) -> int:
@@ -73,13 +73,17 @@ class Operation(Request):
 
     def draft(self, draft: Draft) -> None:
         """Lay out the records; the last one carries the commit mark."""
-        left = len(self.frames) + len(self.closing)
-        for frame in self.frames:
-            left -= 1
-            self.entries.append(draft.add_frame(frame, commit=not left))
-        for kind, payload in self.closing:
-            left -= 1
-            self.places.append(draft.add(kind, payload, commit=not left))
+        frames, closing = self.frames, self.closing
+        left = len(closing)
+        if left:
+            self.entries = [draft.add_frame(frame, commit=False) for frame in frames]
+            self.places = places = []
+            for kind, payload in closing:
+                left -= 1
+                places.append(draft.add(kind, payload, commit=not left))
+        elif frames:
+            others = [draft.add_frame(frame, commit=False) for frame in frames[:-1]]
+            self.entries = [*others, draft.add_frame(frames[-1], commit=True)]
 
     def note_late_bodies(self, draft: Draft) -> None:
         """Called by operations that may have some."""
@@ -92,10 +96,25 @@ class Operation(Request):
                 state.push(entry.seq_min, entry.rows)
 
 
+class Group(Operation):
+    """Operations that share a write, one behind the other; each is applied by itself."""
+
+    def __init__(self, members: Sequence[Operation]) -> None:
+        super().__init__(any(member.sync for member in members))
+        self.apart = any(member.apart for member in members)
+        self._members = members
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(member.total_bytes for member in self._members)
+
+    def draft(self, draft: Draft) -> None:
+        for member in self._members:
+            member.draft(draft)
+
+
 class Push(Operation):
     """Items for every fork."""
-
-    __slots__ = ()
 
     @property
     def seqs(self) -> tuple[int, int]:
@@ -110,8 +129,6 @@ class PushOne(Operation):
     of their own so that their numbers stay together.
     """
 
-    __slots__ = ("row", "seq")
-
     def __init__(self, row: GivenRows | PlainRow, sync: bool) -> None:
         super().__init__(sync)
         self.row = row
@@ -124,8 +141,6 @@ class PushOne(Operation):
 
 class PushTogether(Operation):
     """Single items that share their frames; `ranks` says which of the sorted rows each became."""
-
-    __slots__ = ("members", "ranks")
 
     def __init__(
         self,
@@ -147,8 +162,6 @@ class PushTogether(Operation):
 class Consume(Operation):
     """A take, delete or clear of one fork, with the items its read pushed back."""
 
-    __slots__ = ("cut", "fork", "rows", "selection")
-
     def __init__(
         self,
         fork: int,
@@ -158,7 +171,8 @@ class Consume(Operation):
         selection: Any = None,  # what the cursor chose; None if the cut came about otherwise
         frames: Sequence[PreparedFrame] = (),
     ) -> None:
-        super().__init__(sync, frames)
+        self.sync = sync
+        self.frames = frames
         self.selection = selection
         self.fork = fork
         self.cut = cut  # its place is known once it is laid out
@@ -169,11 +183,11 @@ class Consume(Operation):
         return CUT_RECORD_BYTES + super().total_bytes if self.frames else CUT_RECORD_BYTES
 
     def draft(self, draft: Draft) -> None:
-        for frame in self.frames:
-            self.entries.append(draft.add_frame(frame, commit=False))
-        cut = self.cut
-        place = draft.add(Kind.CUT, pack_cut(self.fork, cut, self.rows), commit=True)
-        self.cut = Cut(place, *cut[1:])
+        if self.frames:
+            self.entries = [draft.add_frame(frame, commit=False) for frame in self.frames]
+        _, arrived, low, high, seq = self.cut
+        self.cut = Cut(draft.place, arrived, low, high, seq)
+        draft.add(_CUT, pack_cut(self.fork, self.cut, self.rows), commit=True)
 
     def apply(self, state: State) -> None:
         if self.frames:
@@ -183,8 +197,6 @@ class Consume(Operation):
 
 class MakeFork(Operation):
     """A new consuming end that starts where its parent stands."""
-
-    __slots__ = ("id", "name", "parent")
 
     def __init__(self, id: int, name: str, parent: int) -> None:
         document = {"id": id, "name": name, "parent": parent}
@@ -200,8 +212,6 @@ class MakeFork(Operation):
 class RemoveFork(Operation):
     """The end of a fork."""
 
-    __slots__ = ("id",)
-
     def __init__(self, id: int) -> None:
         super().__init__(sync=True, closing=_twice(Kind.REMOVE, {"id": id}))
         self.id = id
@@ -216,8 +226,6 @@ class Retire(Operation):
     `since` are the cuts that forks made while the frames were prepared. They are stated again
     behind the frames, so that they apply to them.
     """
-
-    __slots__ = ("apart", "arrived", "audiences", "dropped", "live", "segments", "since")
 
     def __init__(
         self,
@@ -265,8 +273,6 @@ class Quarantine(Operation):
     """A damaged record is set aside; `live` is what each fork has left without it, up to the seq
     `arrived`.
     """
-
-    __slots__ = ("arrived", "live", "place", "rows")
 
     def __init__(self, place: int, rows: int, live: dict[int, int], arrived: int) -> None:
         document = {"place": place, "rows": rows, "live": list(live.items()), "arrived": arrived}

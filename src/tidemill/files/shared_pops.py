@@ -15,37 +15,29 @@ from tidemill.files.cursor import Selection
 
 
 class _Pop(Request):
-    __slots__ = ("rows", "selection")
-
     def __init__(self, rows: int) -> None:
-        super().__init__()
         self.rows = rows
         self.selection: Selection | None = None
 
 
-class SharedPops:
+class SharedPops(Combining[_Pop]):
     """The pops of one consuming end."""
 
     def __init__(
         self, take: Callable[[int], Selection], lock: AbstractContextManager[object]
     ) -> None:
+        super().__init__(self._pop_all, lock)
         self._take = take
-        self._pops = Combining(self._serve, lock)
-
-    @property
-    def is_led(self) -> bool:
-        """Whether somebody pops, or is about to, for all who wait."""
-        return self._pops.is_led
 
     def take(self, rows: int) -> Selection:
         """Consume the next items; what is returned names those of this pop alone."""
         pop = _Pop(rows)
-        self._pops.request([pop])
+        self.request([pop])
         if pop.selection is None:
             raise RuntimeError("a pop ended without an outcome")
         return pop.selection
 
-    def _serve(self, pops: list[_Pop]) -> None:
+    def _pop_all(self, pops: list[_Pop]) -> None:
         taken = self._take(sum([pop.rows for pop in pops]))
         start = 0
         for pop in pops:

@@ -18,7 +18,7 @@ wait for each other. The mark of a read keeps other users of the source's end aw
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Protocol, TypeVar, TypeVarTuple, Unpack
 
 import pyarrow as pa
 
@@ -31,14 +31,14 @@ from tidemill.files.queue_core import QueueCore
 from tidemill.files.remainder import Chunk, Remainder
 from tidemill.limits import SHOVEL_BYTES
 
-P = ParamSpec("P")
+Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
 
 class Attempt(Protocol):
     """Runs something under the lock of the source's end, and again if damage was set aside."""
 
-    def __call__(self, attempt: Callable[P, T], *args: P.args, **options: P.kwargs) -> T: ...
+    def __call__(self, attempt: Callable[[Unpack[Args]], T], *args: *Args) -> T: ...
 
 
 def shovel(
