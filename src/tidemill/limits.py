@@ -44,6 +44,7 @@ CUTS_PER_FORK_MAX = 4_096  # past this, old segments are carried forward so that
 BUCKETS_OPEN_MAX = 4  # buckets whose merge stays in memory between operations
 FILES_OPEN_MAX = 16  # sealed segments whose files stay open between reads
 MERGE_BYTES_MAX = 96 * MIB  # loaded frames of one open bucket; more is sorted outside memory
+KEPT_BYTES_MAX = 4 * MIB  # pushed between two pops that need not be read; forks share it
 WINDOW_ROWS = 64 * KIB  # rows merged ahead of the pops that will take them
 CARRY_ROWS_MAX = KIB  # rows of a frame that a carry writes; pops hold one of each segment
 CARRY_SEGMENT_BYTES = 32 * MIB  # what tiny frames and small segments are merged to

@@ -17,10 +17,12 @@ import pytest
 
 import tidemill as tm
 from tidemill.errors import StorageFailed
+from tidemill.files import folder
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import Entry
 from tidemill.files.merge import Merge
 from tidemill.files.run import Run
+from tidemill.limits import KEPT_BYTES_MAX
 
 Row = tuple[int, bytes]
 
@@ -110,9 +112,9 @@ def test_nothing_is_passed_over(
                         assert queue.pop(count).rows() == expected
                         del model.rows[:count]
             if step < 200 and step % 3 == 0:
-                # What is pushed in order is read back, what has to be sorted is kept in memory.
-                more = model.more()
-                queue.push(more if step % 2 else sorted(more, key=lambda row: row[0]))
+                # Some are kept in memory, the others are read back.
+                monkeypatch.setattr(folder, "KEPT_BYTES_MAX", 0 if step % 12 else KEPT_BYTES_MAX)
+                queue.push(model.more())
             if not model.rows:
                 break
         assert (len(queue), len(model.rows)) == (0, 0)

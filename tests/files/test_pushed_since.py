@@ -1,4 +1,4 @@
-"""What is pushed while a bucket is open: kept in memory if nobody else has it, else read back."""
+"""What is pushed while a bucket is open: some of it is kept in memory, the rest is read back."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
+from tidemill.files import folder
 from tidemill.files.filesystem import LocalFileSystem
-from tidemill.limits import MIB
+from tidemill.limits import KEPT_BYTES_MAX
 
 UNSORTED = [40, 10, 30, 20]
 
@@ -44,11 +45,16 @@ def rows(keys: list[int], *, nullable: bool = True) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("nullable", [True, False])
-def test_rows_that_were_sorted_here_are_not_read_back(
-    tmp_path: Path, queue: tm.PriorityQueue, disk: FailingFileSystem, nullable: bool
+@pytest.mark.parametrize("keys", [UNSORTED, sorted(UNSORTED)])
+def test_rows_are_not_read_back(
+    tmp_path: Path,
+    queue: tm.PriorityQueue,
+    disk: FailingFileSystem,
+    keys: list[int],
+    nullable: bool,
 ) -> None:
     before = preads(disk)
-    receipt = queue.push(rows(UNSORTED, nullable=nullable))
+    receipt = queue.push(rows(keys, nullable=nullable))
     found = queue.peek(100).to_arrow()
     assert preads(disk) == before
     assert found.column("key").to_pylist() == sorted([*range(6, 100, 3), *UNSORTED])
@@ -59,11 +65,70 @@ def test_rows_that_were_sorted_here_are_not_read_back(
         assert again.peek(100).to_arrow().equals(found)
 
 
-def test_rows_in_order_are_read_back(queue: tm.PriorityQueue, disk: FailingFileSystem) -> None:
+def test_an_item_that_is_popped_right_away_is_not_read_back(
+    queue: tm.PriorityQueue, disk: FailingFileSystem
+) -> None:
+    queue.pop(-1)
     before = preads(disk)
-    queue.push(rows(sorted(UNSORTED)))
-    assert len(queue.pop(20)) == 20
-    assert preads(disk) == before + 1
+    for key in (7, 5, 9):
+        queue.push([(key, b"one")])
+        assert queue.pop().rows() == [(key, b"one")]
+    assert preads(disk) == before
+
+
+def test_many_single_items_are_read_back_together(
+    queue: tm.PriorityQueue, disk: FailingFileSystem
+) -> None:
+    queue.pop(-1)
+    for key in range(40):
+        queue.push([(key, b"one")])
+    before = preads(disk)
+    assert queue.pop(40).keys.to_pylist() == list(range(40))
+    assert 0 < preads(disk) - before < 10
+
+
+def test_nor_do_they_pile_up_behind_all_that_is_popped(
+    queue: tm.PriorityQueue, disk: FailingFileSystem
+) -> None:
+    """As in a delay queue, where each item is due later than those that are popped."""
+    late = next(iter(queue._cursor._merges.values()))._late
+    for number in range(30):
+        queue.push([(10**6 + number, b"one")])
+        assert queue.pop(1).keys.to_pylist() == [6 + 3 * number]
+    assert len([source for source in late.far if source.held is not None]) <= 8
+    assert len(late.far) == 30
+    before = preads(disk)
+    assert queue.pop(-1).keys.to_pylist()[-30:] == list(range(10**6, 10**6 + 30))
+    assert 0 < preads(disk) - before < 10
+
+
+def test_what_upkeep_rewrites_is_read_back(tmp_path: Path, disk: FailingFileSystem) -> None:
+    with tm.PriorityQueue(
+        tmp_path, segment_bytes=64 * 1024, file_system=disk, maintain_in_background=False
+    ) as queue:
+        for key in range(1_200):
+            queue.push([(key, b"x" * 40)])
+        assert queue.pop(2).keys.to_pylist() == [0, 1]
+        queue._core.maintenance.run_round()
+        kept = [source for source in queue._cursor._inbox if source.held is not None]
+        assert not kept
+        assert queue.pop(-1).keys.to_pylist() == list(range(2, 1_200))
+
+
+def test_forks_share_what_may_be_kept(
+    queue: tm.PriorityQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "KEPT_BYTES_MAX", 4_096)
+    ends = [queue, *(queue.fork(f"fork-{number}") for number in range(3))]
+    for end in ends:
+        assert len(end.pop(1)) == 1
+    for _ in range(8):
+        queue.push(rows(UNSORTED))
+    for end in ends:
+        assert 0 < end._cursor._inbox_bytes <= 1_024
+    found = [end.pop(-1).keys.to_pylist() for end in ends]
+    assert found[1:] == [found[1]] * 3
+    assert found[0] == found[1] == sorted([*range(9, 100, 3), *UNSORTED * 8])
 
 
 @pytest.mark.parametrize("keys", [UNSORTED, sorted(UNSORTED)])
@@ -127,11 +192,11 @@ def test_a_delete_meanwhile_holds_for_them(queue: tm.PriorityQueue) -> None:
 
 def test_little_is_kept_while_nobody_pops(queue: tm.PriorityQueue) -> None:
     cursor = queue._cursor
-    keys = list(range(20_000, 0, -1))
+    keys = list(range(80_000, 0, -1))
     for _ in range(8):
         queue.push([(key, b"x" * 10) for key in keys])
-        assert cursor._inbox_bytes <= MIB
-    kept = [source for source in cursor._inbox if source.run is not None]
+        assert cursor._inbox_bytes <= KEPT_BYTES_MAX
+    kept = [source for source in cursor._inbox if source.held is not None]
     assert 0 < len(kept) < len(cursor._inbox) == 8
     assert cursor._inbox_bytes == sum(source.entry.length for source in kept)
     found = [key for key, value in queue.pop(-1).rows() if value != b"before"]
@@ -147,7 +212,7 @@ def test_little_is_kept_of_what_is_pushed_behind_all_that_is_popped(
     for number in range(30):
         queue.push([(10**6 + key, b"x" * 40) for key in range(20, 0, -1)])
         assert queue.pop(1).keys.to_pylist() == [6 + 3 * number]
-    held = [source for source in late.far if source.run is not None]
+    held = [source for source in late.far if source.held is not None]
     assert 0 < len(held) < len(late.far) == 30
     assert sum(source.entry.length for source in held[:-1]) < 16 * 1024
     assert len(queue.pop(-1)) == 600 + 2

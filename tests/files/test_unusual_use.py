@@ -32,7 +32,7 @@ MIB = 1024 * 1024
 def held_bytes(merge: Merge) -> int:
     late = merge._late
     runs = [*merge._windows, *(run for run, _ in [*merge._loaded, *late.near])]
-    runs += [source.run for source in late.far if source.run is not None]
+    runs += [loaded.run for source in late.far if (loaded := source.loaded) is not None]
     if merge._ahead is not None:
         runs.append(merge._ahead.wait())
     return sum(run.nbytes for run in runs) + merge._layers.bytes

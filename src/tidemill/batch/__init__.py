@@ -31,6 +31,7 @@ from tidemill.batch.frame import (
     encode_body,
     int64_array,
     join_body,
+    read_body,
 )
 from tidemill.batch.header import (
     HEADER_BYTES,
@@ -82,6 +83,7 @@ __all__ = [
     "pack_header",
     "parse_schema",
     "project",
+    "read_body",
     "serialize_schema",
     "sorted_by_key",
     "stable_order",

@@ -24,18 +24,18 @@ import pyarrow as pa
 from tidemill.batch import Batch
 from tidemill.files.choice import Choice
 from tidemill.files.cut import Cut, Cuts
+from tidemill.files.draft import PreparedFrame
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.index import Index
 from tidemill.files.merge import Merge
-from tidemill.files.pending import Source, source_of
+from tidemill.files.pending import Kept, Source, source_of
 from tidemill.files.run import Run
 from tidemill.files.state import ForkState, State
-from tidemill.limits import INT64_MIN, MIB
+from tidemill.limits import INT64_MIN
 
 _bucket = attrgetter("entry.bucket")  # of a source
 _NEWS_MAX = 4096  # frames and buckets to remember while nobody chooses
-_NEWS_BYTES_MAX = MIB  # of frames whose rows are kept, so that they need not be read
 
 
 class Selection(NamedTuple):
@@ -86,8 +86,12 @@ class Cursor:
         self._generation = 0
         self._selections = 0
 
-    def note_push(self, entry: Entry, rows: pa.RecordBatch | None = None) -> None:
-        """A frame was written; `rows` are its own, if they are at hand. Called under the guard."""
+    def note_push(
+        self, entry: Entry, frame: PreparedFrame | None = None, bytes_max: int = 0
+    ) -> None:
+        """A frame was written, here or by another process; all that were since the last choice may
+        take so many bytes in memory. Called under the guard.
+        """
         if self._floor is None:
             return
         if entry.bucket < self._floor:
@@ -95,11 +99,16 @@ class Cursor:
             if self._below[at : at + 1] != [entry.bucket]:
                 self._below.insert(at, entry.bucket)
         if entry.bucket in self._merges:
-            run: Run | None = None
-            if rows is not None and self._inbox_bytes + entry.length <= _NEWS_BYTES_MAX:
+            kept: Kept | None = None
+            # Of a carried frame the bytes may be elsewhere.
+            if (
+                frame is not None
+                and frame.seqs is None
+                and self._inbox_bytes + entry.length <= bytes_max
+            ):
                 self._inbox_bytes += entry.length
-                run = self._reader.written(entry, rows, self._state.time_us)
-            self._inbox.append(source_of(entry, run))
+                kept = Kept(entry, frame.body.buffer, self._state.time_us, self._reader.written)
+            self._inbox.append(source_of(entry, kept))
         if len(self._inbox) + len(self._below) > _NEWS_MAX:
             self._forget_unused()
 

@@ -46,7 +46,6 @@ class PreparedFrame(NamedTuple):
     fingerprint: int
     seqs: tuple[int, int] | None = None  # (least, greatest) of a carried frame, which has its own
     audience: int = 0
-    sorted_copy: pa.RecordBatch | None = None  # of the rows, if there is one that no caller knows
 
     @property
     def record_bytes(self) -> int:
@@ -95,7 +94,7 @@ class Draft:
 
     def add_frame(self, frame: PreparedFrame, *, commit: bool) -> Entry:
         """Lay out a frame; returns what the index is to know of it."""
-        bucket, body, key_min, key_max, fingerprint, seqs, audience, _ = frame
+        bucket, body, key_min, key_max, fingerprint, seqs, audience = frame
         buffer, body_bytes, body_check, codec, rows = body
         if seqs is None:
             least = self.next_seq

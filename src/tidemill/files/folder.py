@@ -52,7 +52,7 @@ from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
 from tidemill.files.strangers import refuse_strangers
 from tidemill.files.view import View
-from tidemill.limits import BUCKETS_OPEN_MAX, SEGMENT_BYTES, TINY_FRAMES_MIN
+from tidemill.limits import BUCKETS_OPEN_MAX, KEPT_BYTES_MAX, SEGMENT_BYTES, TINY_FRAMES_MIN
 
 logger = logging.getLogger(__name__)
 
@@ -377,10 +377,12 @@ class Folder(View):
 
     def _index(self, operation: Operation) -> None:
         """Let index and cursors know of the frames of an operation. Called under the guard."""
+        cursors = self.cursors.values()
+        kept_bytes_max = KEPT_BYTES_MAX // len(cursors)
         for entry, frame in zip(operation.entries, operation.frames, strict=True):
             self.index.add(entry)
-            for cursor in self.cursors.values():
-                cursor.note_push(entry, frame.sorted_copy)
+            for cursor in cursors:
+                cursor.note_push(entry, frame, kept_bytes_max)
 
     def _follow(self, operation: Operation) -> None:
         """Let index and cursors know what else an operation did. Called under the guard."""

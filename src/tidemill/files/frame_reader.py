@@ -22,6 +22,7 @@ from tidemill.batch import (
     int64_values,
     join_body,
     project,
+    read_body,
     unpack_header,
 )
 from tidemill.errors import Corrupt
@@ -173,22 +174,19 @@ class FrameReader:
                 raise _damaged(segment, entry, damage) from damage
         return runs
 
-    def written(self, entry: Entry, rows: pa.RecordBatch, time_us: int) -> Run:
-        """What `read` would give of a frame that was written just now, of these rows."""
+    def written(self, entry: Entry, body: pa.Buffer | bytes, time_us: int) -> Run:
+        """What `read` would give of a frame that was pushed and written just now."""
         versions = self.versions
         schema = versions.body(versions.newest_fingerprint, carried=False)
-        # What is pushed may say of all of its columns that they could hold nulls.
-        body = pa.RecordBatch.from_arrays(rows.columns, schema=schema)
-        first, last = (entry.key_min, entry.seq_min), (entry.key_max, entry.seq_max)
-        return Run(body, entry.seq_min, time_us, entry.seq_max, None, None, first, last)
+        return _pushed(entry, read_body(body, schema), time_us)
 
     def _own(self, entry: Entry, payload: pa.Buffer) -> Run:
-        _, _, key_min, key_max, seq_min, seq_max, check, _, length, _, _ = entry
-        body, is_carried, time_us = decode_known(payload, length, check, self.versions.body)
+        body, is_carried, time_us = decode_known(
+            payload, entry.length, entry.check, self.versions.body
+        )
         if is_carried:
-            return Run(body, None, None, seq_max)
-        first, last = (key_min, seq_min), (key_max, seq_max)
-        return Run(body, seq_min, time_us, seq_max, None, None, first, last)
+            return Run(body, None, None, entry.seq_max)
+        return _pushed(entry, body, time_us)
 
     def decode(self, entry: Entry, payload: pa.Buffer, origin: Origin | None = None) -> Run:
         """The rows of a frame of any origin, validated through and through."""
@@ -210,6 +208,13 @@ class FrameReader:
             run = Run(body, header.first_seq, header.time_us, seq_max=entry.seq_max)
         _check_order(run, entry)
         return run
+
+
+def _pushed(entry: Entry, body: pa.RecordBatch, time_us: int) -> Run:
+    """The rows of a frame as it was pushed."""
+    _, _, key_min, key_max, seq_min, seq_max, *_ = entry
+    first, last = (key_min, seq_min), (key_max, seq_max)
+    return Run(body, seq_min, time_us, seq_max, None, None, first, last)
 
 
 def _damaged(segment: Segment, entry: Entry, damage: Corrupt) -> DamagedFrame:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable
 
 from tidemill.files.pending import Loaded, Source
 from tidemill.files.run import merged, parts_until
+from tidemill.limits import SMALL_FRAME_BYTES
 
+_SMALL_MAX = 8  # far frames among which small ones are held; many are better read together
 _NEAR_RUNS_MAX = 8  # that every pop looks at one by one
 _JOINED_ROWS_MAX = 16_384  # made one run again and again
 _JOINED_PART = 16  # of the memory of a merge that they may take: one of so many
@@ -33,16 +35,19 @@ class Late:
         return len(self.far) + len(self.near)
 
     def add(self, sources: Iterable[Source]) -> None:
-        """Let frames be far; their runs are kept while there is room for more of them."""
-        far = self.far
+        """Let frames be far; what is held of them stays so while there is room for more."""
+        far, bytes_max = self.far, self._bytes_max // 4
         for source in sources:
-            if source.run is None:
+            key, seq, entry, held = source
+            if held is None:
                 heapq.heappush(far, source)
-            elif self._far_bytes < self._bytes_max // 4:
-                self._far_bytes += source.entry.length
+            elif self._far_bytes < bytes_max and (
+                entry.length > SMALL_FRAME_BYTES or len(far) < _SMALL_MAX
+            ):
+                self._far_bytes += entry.length
                 heapq.heappush(far, source)
             else:
-                heapq.heappush(far, source._replace(run=None))
+                heapq.heappush(far, Source(key, seq, entry))
 
     def draw_near(
         self, last: tuple[int, int], read: Callable[[list[Source]], list[Loaded]]
@@ -52,11 +57,12 @@ class Late:
         wanted_bytes = 0
         while self.far and self.far[0][:2] <= last and wanted_bytes <= self._bytes_max // 4:
             source = heapq.heappop(self.far)
-            if source.run is None:
+            loaded = source.loaded
+            if loaded is None:
                 unread.append(source)
                 wanted_bytes += source.entry.length
             else:
-                self.near.append(Loaded(source.run, source.entry))
+                self.near.append(loaded)
                 self._far_bytes -= source.entry.length
         if self.far and self.far[0][:2] <= last:
             for source in unread:
@@ -103,8 +109,8 @@ class Late:
         """(frames to be read, runs in memory) that are far, and late no more."""
         unread, held = self.far, list[Loaded]()
         if self._far_bytes:
-            held = [Loaded(run, entry) for _, _, entry, run in self.far if run is not None]
-            unread = [source for source in self.far if source.run is None]
+            unread = [source for source in self.far if source.held is None]
+            held = [loaded for source in self.far if (loaded := source.loaded) is not None]
         self.far, self._far_bytes = [], 0
         return unread, held
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import NamedTuple
+
+import pyarrow as pa
 
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.run import Run
@@ -13,13 +16,33 @@ CHUNK_FRAMES = 256  # frames read at once
 BEYOND = (INT64_MAX, INT64_MAX)  # a (key, seq) that no row reaches
 
 
+class Kept(NamedTuple):
+    """A frame that was just written, as it was encoded: it need not be read back."""
+
+    entry: Entry
+    body: pa.Buffer | bytes
+    time_us: int
+    decode: Callable[[Entry, pa.Buffer | bytes, int], Run]
+
+    def run(self) -> Run:
+        return self.decode(self.entry, self.body, self.time_us)
+
+
 class Source(NamedTuple):
     """A frame from the row (key, seq) on: those before it are in windows already."""
 
     key: int
     seq: int
     entry: Entry
-    run: Run | None = None  # None: it has to be read from disk
+    held: Run | Kept | None = None  # None: it has to be read from disk
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """Its rows, if they need not be read from disk."""
+        held = self.held
+        if held is None:
+            return None
+        return Loaded(held.run() if isinstance(held, Kept) else held, self.entry)
 
 
 class Loaded(NamedTuple):
@@ -125,6 +148,6 @@ class Pending:
         self._next.reverse()
 
 
-def source_of(entry: Entry, run: Run | None = None) -> Source:
-    """All of a frame, and its rows if they are in memory."""
-    return Source(entry.key_min, entry.seq_min, entry, run)
+def source_of(entry: Entry, held: Run | Kept | None = None) -> Source:
+    """All of a frame."""
+    return Source(entry.key_min, entry.seq_min, entry, held)

@@ -39,8 +39,6 @@ class Preparation:
         self._ready = ReadyForm(schema)
         self._plain = PlainForm(schema)
         self._schema = schema
-        # What lies within a type may be called otherwise by the caller, and is the same to Arrow.
-        self._is_flat = not any(map(_has_parts, schema.types))
 
     def given(self, data: object, key: str | None = None) -> GivenRows | PlainRow:
         """What the caller gave; one small item of bytes, which may share a frame, as it is."""
@@ -63,17 +61,13 @@ class Preparation:
     def frames(self, rows: GivenRows) -> list[PreparedFrame]:
         """The rows as frames, in the order of their keys, equal keys in the order given."""
         keys, body = rows
-        copied: pa.RecordBatch | None = None  # if it is what reading it back would give
         if np.count_nonzero(keys[1:] < keys[:-1]):
             order = stable_order(keys)
             keys, body = keys[order], body.take(int64_array(order))
-            copied = body if self._is_flat else None
         key_min, key_max = keys.item(0), keys.item(-1)
         bucket = self._bucket.of(key_min)
         if bucket == self._bucket.of(key_max):
-            encoded = encode_body(body)
-            mark = self._fingerprint
-            return [PreparedFrame(bucket, encoded, key_min, key_max, mark, sorted_copy=copied)]
+            return [PreparedFrame(bucket, encode_body(body), key_min, key_max, self._fingerprint)]
         return [
             PreparedFrame(
                 bucket,
@@ -133,12 +127,3 @@ class Preparation:
         low, high = rows[0].key, rows[-1].key
         body = self._plain.encode(rows)
         return PreparedFrame(self._bucket.of(low), body, low, high, self._fingerprint)
-
-
-def _has_parts(kind: pa.DataType) -> bool:
-    """Whether a type is made of others."""
-    return (
-        pa.types.is_nested(kind)
-        or pa.types.is_dictionary(kind)
-        or isinstance(kind, pa.BaseExtensionType)
-    )
