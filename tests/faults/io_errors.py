@@ -207,6 +207,9 @@ class FailingFile:
     def size(self) -> int:
         return self._owner.call("size", self._path, self._inner.size)
 
+    def links(self) -> int:
+        return self._owner.call("links", self._path, self._inner.links)
+
     def truncate(self, length: int) -> None:
         self._owner.call("truncate", self._path, lambda: self._inner.truncate(length))
 

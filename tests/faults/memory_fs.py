@@ -123,6 +123,11 @@ class MemoryFile:
         self._live()
         return self._inode.size
 
+    def links(self) -> int:
+        owner = self._live()
+        with owner.guard:
+            return owner.links_of(self._inode.number)
+
     def truncate(self, length: int) -> None:
         owner = self._live(write=True)
         if length < 0:
@@ -233,6 +238,10 @@ class MemoryFileSystem:
             number = self._number()
             self._folders[number] = {}
             self._put("make_folder", Entry(folder, name, number), path, makes="folder")
+
+    def links_of(self, number: int) -> int:
+        """How many names a file has."""
+        return sum(list(names.values()).count(number) for names in self._folders.values())
 
     def list_folder(self, path: Path) -> list[str]:
         with self.guard:

@@ -55,6 +55,9 @@ class _CountingFile:
     def size(self) -> int:
         return self._inner.size()
 
+    def links(self) -> int:
+        return self._inner.links()
+
     def truncate(self, length: int) -> None:
         self._inner.truncate(length)
 

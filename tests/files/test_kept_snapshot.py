@@ -137,3 +137,24 @@ def test_a_damaged_frame_is_named_by_the_file_of_the_journal(tmp_path: Path) -> 
     batches = list(kept.read(plan.part(0, plan.rows), left_out.append))
     assert [batch.num_rows for batch in batches] == [1]
     assert [damage.entry.rows for damage in left_out] == [1]
+
+
+def test_one_that_is_swept_while_it_is_read_is_gone_and_not_damaged(tmp_path: Path) -> None:
+    """The file may be another segment's by then; nothing of that is shown, or left out."""
+    from tidemill.files.filesystem import LocalFileSystem
+
+    with tm.PriorityQueue(
+        tmp_path, segment_bytes=32 * 1024, sync="none", maintain_in_background=False
+    ) as queue:
+        for key in range(5):
+            queue.push([(key, b"%04d" % key * 20)] * 20)
+        plan, kept = planned(tmp_path, kept_s=-1)
+        reading = kept.read(plan.part(0, plan.rows), fail)
+        assert next(reading).column("key").to_pylist() == [0] * 20
+        assert sweep_readers(LocalFileSystem(), tmp_path) == [Path(kept.folder).name]
+        queue.pop(-1)
+        for key in range(100, 300):
+            queue.push([(key, b"%04d" % key * 20)] * 20)
+            queue.pop(20)
+        with pytest.raises(Trimmed, match="read the queue anew"):
+            list(reading)

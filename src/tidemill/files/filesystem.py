@@ -58,6 +58,9 @@ class File(Protocol):
 
     def size(self) -> int: ...
 
+    def links(self) -> int:
+        """How many names the file has."""
+
     def truncate(self, length: int) -> None: ...
 
     def allocate(self, length: int) -> None:
@@ -216,6 +219,9 @@ class LocalFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def links(self) -> int:
+        return os.fstat(self._fd).st_nlink
 
     def truncate(self, length: int) -> None:
         os.ftruncate(self._fd, length)

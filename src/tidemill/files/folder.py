@@ -187,7 +187,7 @@ class Folder(View):
 
     @property
     def disk_bytes(self) -> int:
-        return self.journal.bytes
+        return self.journal.bytes + self.journal.spare.bytes
 
     def _prepare_folder(self) -> None:
         """Make the folder if need be; refuse one that holds something else."""
@@ -285,6 +285,7 @@ class Folder(View):
                 )
             if recovered.retired:
                 self.journal.remove(recovered.retired)
+        self.journal.spare.want()
         if is_new:
             # From now on it is a queue: everything else a queue needs is there by now.
             write_settings(self.fs, self.path, found)

@@ -29,10 +29,12 @@ from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.origin import Origin
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
+from tidemill.files.rest import END_MARK, Rest
 from tidemill.files.segment import Segment, segment_path
+from tidemill.files.spare import Spare
 from tidemill.files.spine import SpineEntry, SpineFile
 from tidemill.files.storage import drop_file, storage_errors, typed
-from tidemill.limits import RECORDS_PER_SEGMENT_MAX, ZEROES_BYTES_MAX
+from tidemill.limits import RECORDS_PER_SEGMENT_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +43,6 @@ JOURNAL_NAME = "journal"  # of the folder that holds the segments
 StateBytes: TypeAlias = bytes  # a state as it opens a segment
 
 _OFFSET_MAX = 2**32 - 1
-_PAGE_BYTES = 4096
-_ZEROES = memoryview(bytes(ZEROES_BYTES_MAX + _PAGE_BYTES))
 
 
 class Journal:
@@ -69,13 +69,12 @@ class Journal:
         self.retired: set[int] = set()  # of these, whose end is written, but which are still there
         self.synced = 0
         self.failure: TidemillError | None = None
-        self.holds = Holds(self._remove_files)
+        self.spare = Spare(fs, folder, segment_bytes=segment_bytes)
+        self.holds = Holds(self.spare.retire)
         self._head = head
         self._describe_state = describe_state
-        self._allocated = 0  # bytes of the active segment that are really there
+        self._rest = Rest(0, 0)  # of the active segment
         self._room = 0  # up to where it can be appended to without further ado
-        self._began = 0  # where the first append was written
-        self._zeroed = 0  # up to where something was written, if only zeroes
         self._records = 0  # in the active segment
         self._spine = SpineFile(fs)
         self._unsynced: list[Segment] = []  # sealed, but not yet known to be on disk
@@ -92,7 +91,7 @@ class Journal:
         active = self.active
         # A list, because segments come and go while other threads ask.
         sealed = [segment.end for segment in list(self.segments.values()) if segment is not active]
-        return sum(sealed) + max(active.end, self._allocated)
+        return sum(sealed) + max(active.end, self._rest.allocated)
 
     def capacity(self, start: int) -> int:
         """How large a segment may grow that opens with a state of `start` bytes: were that large
@@ -114,15 +113,18 @@ class Journal:
     def append(self, draft: Draft, sync: bool) -> None:
         """Write what was laid out."""
         active = self.active
+        start, end = active.end, draft.place & 0xFFFFFFFF
         try:
-            if draft.has_late_bodies:
-                write_late(active.file, draft, active.end)
-            elif not draft.parts:
-                pass  # It is the sync alone that somebody waits for.
-            elif sync and (draft.place & 0xFFFFFFFF) > self._zeroed:
-                active.file.pwrite([*draft.parts, self._zeroes_behind(draft)], active.end)
-            else:
-                active.file.pwrite(draft.parts, active.end)
+            # Where there is nothing, it is the sync alone that somebody waits for.
+            if end > start:
+                behind = self._rest.behind(start, end, sync=sync)
+                if draft.has_late_bodies:
+                    write_late(active.file, draft, start)
+                    if behind:
+                        active.file.pwrite([behind], end)
+                else:
+                    parts = [*draft.parts, behind] if behind else draft.parts
+                    active.file.pwrite(parts, start)
         except OSError as error:
             failure = typed(error, "appending to", active.path)
             self._undo(active, failure)
@@ -134,7 +136,7 @@ class Journal:
             # What is wrong with bytes that come from elsewhere says nothing about this file.
             self._undo(active, failure)
             raise
-        active.end = draft.place & 0xFFFFFFFF
+        active.end = end
         records, spine = draft.records, self._spine
         self._records += len(records)
         # The spine is written when the records are synced, for it vouches for no others.
@@ -225,7 +227,9 @@ class Journal:
         self.segments = {segment.number: segment for segment in segments}
         active = self.active = segments[-1]
         active.file.keep_open()
-        self._set_allocated(active, active.file.size())
+        with storage_errors("opening", self.folder):
+            self.spare.sweep()
+        self._set_rest(active, active.file.size())
         self.synced = self.end
         if not keeps_spine:
             self._spine.begin(active.spine_path)
@@ -244,18 +248,6 @@ class Journal:
             self._unsynced = [one for one in self._unsynced if one not in segments]
         self.holds.remove(segments)
 
-    def _remove_files(self, segments: list[Segment]) -> None:
-        """Take away the files of retired segments that nobody reads."""
-        for segment in segments:
-            with storage_errors("removing", segment.path):
-                segment.file.close()
-                self.fs.unlink(segment.path)
-                drop_file(self.fs, segment.summary_path)
-                drop_file(self.fs, segment.spine_path)
-        if segments:
-            with storage_errors("syncing", self.folder):
-                self.fs.sync_folder(self.folder)
-
     def close(self, *, clean: bool) -> None:
         """Close the files; a clean close gives preallocated space back."""
         try:
@@ -264,13 +256,15 @@ class Journal:
                 self.note_sync()
                 active = self.active
                 with storage_errors("closing", active.path):
-                    if self._allocated > active.end:
+                    if self._rest.allocated > active.end:
                         active.file.truncate(active.end)
                         active.file.sync()
                     # Nothing more will be written that could vouch for the last records.
                     self._spine.sync()
+                    self.spare.refuse()
                 self.holds.close()
         finally:
+            self.spare.close()
             for segment in self.segments.values():
                 segment.file.close()
             self._spine.close()
@@ -321,7 +315,8 @@ class Journal:
         draft = Draft(make_place(number, 0), self.synced, self.epoch, next_seq=0, time_us=0)
         for commit in (False, True):
             draft.add(Kind.STATE, state, commit=commit)
-        file = self._create(segment_path(self.folder, number), allocated, draft.parts)
+        path = segment_path(self.folder, number)
+        file, allocated, old_to = self._create(path, allocated, draft.parts)
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
             self.active.seal()
@@ -333,28 +328,40 @@ class Journal:
         self.segments[number] = segment
         self.active = segment
         self._records = len(draft.records)
-        self._set_allocated(segment, allocated)
+        self._set_rest(segment, allocated, old_to)
         self._spine.begin(segment.spine_path)
         self._spine.note(draft.records)
         # Of what came before, all that has to be synced has been.
         self._head.publish(make_place(number, size))
         return segment
 
-    def _create(self, path: Path, length: int, parts: Sequence[Buffer]) -> PooledFile:
-        """Make the file of a segment, with its first bytes, so that it lasts."""
-        file: PooledFile | None = None
+    def _create(
+        self, path: Path, length: int, parts: Sequence[Buffer]
+    ) -> tuple[PooledFile, int, int]:
+        """(the file of a segment with its first bytes, so that it lasts; its length; up to where it
+        may hold old bytes).
+        """
+        spare = self.spare.take()
+        file = None if spare is None else self._files.given(path, spare.file)
         try:
             drop_file(self.fs, path)
-            file = self._files.create(path)
+            if file is None:
+                file = self._files.create(path)
             file.allocate(length)
-            file.pwrite(parts, 0)
+            file.pwrite([*parts, END_MARK], 0)
             file.sync()
+            if spare is not None:
+                length = file.size()
+                # Not before it is synced: whoever finds the name finds the segment.
+                self.fs.rename(spare.path, path)
             self.fs.sync_folder(self.folder)
         except OSError as error:
             failure = typed(error, "creating", path)
             try:
                 if file is not None:
                     file.close()
+                if spare is not None:
+                    drop_file(self.fs, spare.path)
                 drop_file(self.fs, path)
                 self.fs.sync_folder(self.folder)
             except OSError:
@@ -366,7 +373,7 @@ class Journal:
                 self.failure = failure
             self._head.undo()
             raise failure from error
-        return file
+        return file, length, 0 if spare is None else spare.written
 
     def _allocate(self, segment: Segment, needed: int) -> None:
         """Reserve room before writing, so that a full disk is noticed while nothing has changed."""
@@ -380,37 +387,22 @@ class Journal:
             # To pop is how room is made, and needs next to none.
             wanted = least
             with storage_errors("growing", segment.path):
+                self.spare.drop()
                 segment.file.allocate(wanted)
-        self._set_allocated(segment, wanted)
+        self._set_rest(segment, wanted)
 
     def _make_room(self, needed: int) -> Segment:
         """The segment to append so many bytes to: the active one, grown if need be, or the next."""
         active = self.active
         if active.end + needed > self.capacity(active.start) and active.end > active.start:
             return self.roll(needed)
-        if active.end + needed > self._allocated:
+        if active.end + needed > self._rest.allocated:
             self._allocate(active, needed)
         return active
 
-    def _set_allocated(self, segment: Segment, allocated: int) -> None:
-        self._allocated = allocated
-        self._began = self._zeroed = segment.end
+    def _set_rest(self, segment: Segment, allocated: int, old_to: int = 0) -> None:
+        self._rest = Rest(segment.end, allocated, old_to)
         self._room = min(allocated, self.capacity(segment.start))
-
-    def _zeroes_behind(self, draft: Draft) -> Buffer:
-        """What to write behind a draft, so that the next ones fall on blocks that were written
-        before: their sync then waits for no change of the file's metadata.
-
-        There are no more zeroes than bytes written since the first append, so that what is pushed
-        rarely is not written twice, and none behind what is large, where syncing takes longer for
-        the bytes than for the metadata.
-        """
-        end = draft.place & 0xFFFFFFFF
-        ahead = min(end - self._began, ZEROES_BYTES_MAX)
-        if end - self.active.end > ahead // 2:
-            ahead = 0
-        self._zeroed = min((end + ahead + _PAGE_BYTES - 1) & -_PAGE_BYTES, self._allocated)
-        return _ZEROES[: max(self._zeroed - end, 0)]
 
     def _undo(self, segment: Segment, failure: TidemillError) -> None:
         """Take back what a failed write may have left."""
@@ -419,7 +411,7 @@ class Journal:
             # crash either.
             segment.file.truncate(segment.end)
             segment.file.sync()
-            self._set_allocated(segment, segment.end)
+            self._set_rest(segment, segment.end)
         except OSError:
             self.failure = failure
         self._head.undo()

@@ -21,7 +21,7 @@ from tidemill.batch import HEADER_BYTES, Batch, Layout, SchemaVersions, unpack_h
 from tidemill.errors import Trimmed
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import Cut, Cuts
-from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.follower import Follower
 from tidemill.files.frame_reader import DamagedFrame, FrameReader
 from tidemill.files.frame_table import ENTRY, Entry, FrameList
@@ -131,6 +131,7 @@ class KeptSnapshot:
                 try:
                     run = reader.read(entry)
                 except DamagedFrame as damage:
+                    self._check_kept(fs, segments[entry.segment])
                     on_damage(self._known_to_its_owner(damage))
                     continue
                 touching = cuts.touching(entry.place, entry.keys, entry.seqs)
@@ -148,6 +149,13 @@ class KeptSnapshot:
         )
         found.entry = damage.entry
         return found
+
+    def _check_kept(self, fs: FileSystem, segment: Segment) -> None:
+        """Raise if the link went meanwhile: another segment may have the file by now."""
+        try:
+            fs.open(segment.path).close()
+        except FileNotFoundError as error:
+            raise self._gone() from error
 
     def _gone(self) -> Trimmed:
         return Trimmed(

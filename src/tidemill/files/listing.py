@@ -75,6 +75,8 @@ def _segment(fs: FileSystem, journal: Path, number: int) -> Iterator[ListedRecor
         return
     try:
         for finding in scan(file, number, _spine(fs, path.with_suffix(".spine"))):
+            if isinstance(finding, Damage) and path.name not in fs.list_folder(journal):
+                return  # It went meanwhile, and the next segment has its file.
             yield _listed(finding)
     finally:
         file.close()

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tidemill.errors import Closed, Corrupt, TidemillError
+from tidemill.errors import Closed, Corrupt, DiskFull, TidemillError
 from tidemill.files.carry import carry, drop, retire_dead
 from tidemill.files.folder import Folder
 from tidemill.files.pin import try_sweep_readers
@@ -267,6 +267,8 @@ class Maintenance:
             return False
         except TidemillError as error:
             logger.error("maintenance of %s failed: %s", self._folder.path, error)
+            if isinstance(error, DiskFull):
+                self._give_spare_back()
             return self._folder.journal.failure is None
         # Too little memory, for instance. Who asked for it would lose what it popped.
         except Exception:
@@ -276,6 +278,14 @@ class Maintenance:
             # What it did not do now, waiting for it does not bring about.
             self._keeps_up.set()
         return True
+
+    def _give_spare_back(self) -> None:
+        """Let the next round have the room that the next segment would have used."""
+        journal = self._folder.journal
+        try:
+            journal.spare.drop()
+        except OSError as error:
+            logger.error("the spare file of %s stays: %s", journal.folder, error)
 
     def _retire_dead(self) -> list[SegmentFacts]:
         """Remove the segments that neither a fork nor a consumer needs; returns what is known of

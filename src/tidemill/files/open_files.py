@@ -51,14 +51,20 @@ class OpenFiles:
         self._fs = fs
         self._write = write
         self._files_max = files_max  # beside those that are kept
-        self._lock = threading.Lock()
+        # Held while a file is opened. A scan that is collected then lets its segments go, which may
+        # close files of theirs.
+        self._lock = threading.RLock()
         self._kept: set[PooledFile] = set()
         self._others: dict[PooledFile, None] = {}  # open, in the order they were opened
 
     def create(self, path: Path) -> PooledFile:
         """Make a new file; it is kept open."""
+        return self.given(path, self._fs.open(path, create=True))
+
+    def given(self, path: Path, opened: File) -> PooledFile:
+        """A file that is open already; it is kept open."""
         file = PooledFile(self, path)
-        file.handle = _Handle(self._fs.open(path, create=True))
+        file.handle = _Handle(opened)
         with self._lock:
             self._kept.add(file)
         return file
@@ -105,7 +111,7 @@ class OpenFiles:
     def _drop_surplus(self) -> None:
         while len(self._others) > self._files_max:
             oldest = next(iter(self._others))
-            del self._others[oldest]
+            self._others.pop(oldest, None)
             oldest.handle = None
 
 
@@ -151,6 +157,10 @@ class PooledFile:
     def size(self) -> int:
         handle = self.handle or self._pool.open(self)
         return handle.file.size()
+
+    def links(self) -> int:
+        handle = self.handle or self._pool.open(self)
+        return handle.file.links()
 
     def truncate(self, length: int) -> None:
         handle = self.handle or self._pool.open(self)

@@ -119,6 +119,10 @@ class PriorityQueue(ConsumingEnd, Closing):
         self._bytes_max = bytes_max
         try:
             _check_room(folder.journal.segment_bytes, bytes_max)
+            if bytes_max is not None:
+                # What may be taken is for items.
+                with storage_errors("opening", folder.path):
+                    folder.journal.spare.refuse()
             if folder.damages:
                 core.set_aside(folder.damages)
         except BaseException:

@@ -36,6 +36,7 @@ from tidemill.files.filesystem import FileSystem
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.record import Kind, make_place, split_place
 from tidemill.files.replay import Replay
+from tidemill.files.rest import END_MARK
 from tidemill.files.scan import Damage, Finding, Found, promised_behind, scan
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spine import SpineEntry, read_spine
@@ -198,7 +199,9 @@ class Recovery:
                 # A summary that outlived its segment's seal must be gone before the segment grows.
                 self._unlink(one.segment.summary_path)
                 if _is_dirty(one.segment):
-                    torn += one.segment.file.size() - committed.end
+                    # Behind an end mark lies what another segment left in the file.
+                    if one.segment.file.pread(len(END_MARK), committed.end) != END_MARK:
+                        torn += one.segment.file.size() - committed.end
                     one.segment.file.truncate(committed.end)
             self._make_last(one.segment)
             if committed.lost:
@@ -330,11 +333,10 @@ def _committed(one: _Scanned, vouched: int, expected_end: int | None) -> _Commit
     for finding in one.findings:
         found = finding
         if isinstance(found, Damage):
+            if expected_end is not None and split_place(found.place)[1] >= expected_end:
+                break  # Nothing was ever written there, or a segment before had the file.
             if found.place >= vouched:
                 return _Committed(kept, end, True)
-            if expected_end is not None and split_place(found.place)[1] >= expected_end:
-                # Nothing was ever written there.
-                break
             stop = found.place + found.length
             if not found.length:
                 limit = one.segment.file.size() if expected_end is None else expected_end

@@ -7,14 +7,15 @@ alone. Bytes are never changed by opening, only
 written again as they were read, so that writes need not be kept.
 
 It may lie over a folder that another process writes to. A file that was there and is gone raises
-`Vanished`, which nobody takes for an error of the disk.
+`Vanished`, which nobody takes for an error of the disk. That of a segment may be used for another
+by then, so that what was read counts if the name is still there afterwards.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,17 +31,27 @@ class Vanished(StorageFailed):
 class ShadowFile:
     """An open file of a shadow."""
 
-    def __init__(self, inner: File, lengths: dict[Path, int], path: Path) -> None:
+    def __init__(
+        self,
+        inner: File,
+        lengths: dict[Path, int],
+        path: Path,
+        check_there: Callable[[Path], None],  # raises if there is no such file any more
+    ) -> None:
         self._inner = inner
         self._lengths = lengths
         self._path = path
+        self._check_there = check_there
 
     def _length(self, length: int, offset: int) -> int:
         end = self._lengths.get(self._path)
         return length if end is None else max(min(length, end - offset), 0)
 
     def pread(self, length: int, offset: int) -> bytes:
-        return self._inner.pread(self._length(length, offset), offset)
+        data = self._inner.pread(self._length(length, offset), offset)
+        if self._path.suffix == ".segment":
+            self._check_there(self._path)
+        return data
 
     def pread_buffers(self, lengths: Sequence[int], offset: int) -> list[pa.Buffer]:
         return divide(pa.py_buffer(self.pread(sum(lengths), offset)), lengths)
@@ -57,6 +68,9 @@ class ShadowFile:
     def size(self) -> int:
         size = self._inner.size()
         return min(size, self._lengths.get(self._path, size))
+
+    def links(self) -> int:
+        return self._inner.links()
 
     def truncate(self, length: int) -> None:
         self._lengths[self._path] = length
@@ -92,8 +106,14 @@ class ShadowFileSystem:
             raise _read_only(path)
         if path in self._hidden:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return ShadowFile(self._open(path), self._lengths, path, self._check_there)
+
+    def _check_there(self, path: Path) -> None:
+        self._open(path).close()
+
+    def _open(self, path: Path) -> File:
         try:
-            return ShadowFile(self._inner.open(self._renamed.get(path, path)), self._lengths, path)
+            return self._inner.open(self._renamed.get(path, path))
         except FileNotFoundError as error:
             if path not in self._seen:
                 raise

@@ -27,7 +27,7 @@ _OURS = {
     *(SETTINGS_NAME, DRAFT_NAME, LOCK_NAME, JOURNAL_NAME, HEAD_NAME),
     *(QUARANTINE_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME),
 }
-_OF_THE_JOURNAL = re.compile(r"\d{16}\.(segment|summary|spine)")
+_OF_THE_JOURNAL = re.compile(r"\d{16}\.(segment|summary|spine|spare)")
 
 
 def refuse_strangers(fs: FileSystem, folder: Path, names: Collection[str], kind: str) -> None:

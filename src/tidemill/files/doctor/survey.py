@@ -21,7 +21,7 @@ from tidemill.files.settings import FORMAT, Settings, read_settings
 from tidemill.files.staging import FOLDER as STAGING_NAME
 from tidemill.files.staging import staged_files
 
-_JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine)")
+_JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine|spare)")
 _QUARANTINE_NAME = re.compile(r"\d{16}-\d{10}\.(record|json)")
 FOLDERS = {JOURNAL_NAME: _JOURNAL_NAME, quarantine.FOLDER: _QUARANTINE_NAME}
 _FILES = {settings.NAME, settings.DRAFT_NAME, LOCK_NAME, HEAD_NAME}
