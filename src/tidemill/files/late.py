@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 
-from tidemill.files.pending import Loaded, Source
+from tidemill.files.pending import Kept, Loaded, Source
 from tidemill.files.run import merged, parts_until
 from tidemill.limits import SMALL_FRAME_BYTES
 
@@ -107,12 +107,19 @@ class Late:
 
     def take_far(self) -> tuple[list[Source], list[Loaded]]:
         """(frames to be read, runs in memory) that are far, and late no more."""
-        unread, held = self.far, list[Loaded]()
-        if self._far_bytes:
-            unread = [source for source in self.far if source.held is None]
-            held = [loaded for source in self.far if (loaded := source.loaded) is not None]
-        self.far, self._far_bytes = [], 0
-        return unread, held
+        far, self.far = self.far, []
+        if not self._far_bytes:
+            return far, []
+        self._far_bytes = 0
+        unread = [source for source in far if source.held is None]
+        if 2 * len(unread) > len(far):
+            # Most have to be read, and are in less time if none of them is here already: frames
+            # that overlap no others are passed on as they are read.
+            far = [
+                Source(*source[:3]) if isinstance(source.held, Kept) else source for source in far
+            ]
+            unread = [source for source in far if source.held is None]
+        return unread, [loaded for source in far if (loaded := source.loaded) is not None]
 
     def take_near(self) -> list[Loaded]:
         """The runs that are near, and late no more."""
