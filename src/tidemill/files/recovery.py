@@ -151,8 +151,13 @@ class Recovery:
             try:
                 segment.read_summary()
             except (Corrupt, OSError) as error:
-                logger.warning("summary of %s is of no use and is made again: %s", path, error)
+                self._note_summary(segment, error)
         return segment
+
+    def _note_summary(self, segment: Segment, problem: Exception) -> None:
+        """A summary is of no use."""
+        path = segment.path
+        logger.warning("summary of %s is of no use and is made again: %s", path, problem)
 
     def _scan(self, segment: Segment) -> _Scanned:
         if segment.number not in self._scanned:

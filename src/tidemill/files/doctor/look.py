@@ -71,6 +71,10 @@ class Look(Recovery):
     def close(self) -> None:
         self._pool.close()
 
+    def _note_summary(self, segment: Segment, problem: Exception) -> None:
+        # Beside the owner it may only have been half written by then.
+        self.summaries_bad.setdefault(segment.number, str(problem))
+
     def _complain(self, reason: str, place: int) -> None:
         self.complaints.setdefault(place, reason)
 
