@@ -23,7 +23,12 @@ from tidemill.files.journal import Journal
 WITHIN_S = 20
 SOURCE = str(Path(tm.__file__).parent / "files")
 PUSHED = [(1, b"a"), (2, b"b"), (3, b"c"), (5, b"x"), (6, b"y"), (9, b"again")]
-POINTS = [("append", "before"), ("sync", "before"), ("sync", "after"), ("append", "after")]
+POINTS = [
+    ("append", "before"),
+    ("append", "after"),
+    ("settle", "before"),
+    ("settle", "after"),
+]
 
 
 def _interrupt(monkeypatch: pytest.MonkeyPatch, step: str, when: str) -> None:

@@ -87,7 +87,7 @@ MUTANTS: dict[Check, Callable[[Patch], None]] = {
         Cursor, "_select", "wanted -= choice.rows", "pass"
     ),
     faults.test_a_push_in_full_mode_syncs_all_that_finding_it_again_needs: changed(
-        Journal, "append", "if sync:\n", "if False:\n"
+        Journal, "settle", "self._sync_all()", "pass"
     ),
     faults.test_a_torn_tail_is_cut_off_and_later_pushes_do_not_land_behind_it: _torn_tail_kept,
     faults.test_one_good_byte_does_not_make_a_record_whole: _digest(lambda data: data[-1]),

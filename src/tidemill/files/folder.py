@@ -48,6 +48,7 @@ from tidemill.files.pointers import take_back_pointers
 from tidemill.files.preparation import Preparation
 from tidemill.files.recovery import Recovered, Recovery
 from tidemill.files.settings import LOG, QUEUE, Settings, read_settings, write_settings
+from tidemill.files.solitude import Solitude
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
 from tidemill.files.strangers import refuse_strangers
@@ -57,6 +58,7 @@ from tidemill.limits import BUCKETS_OPEN_MAX, KEPT_BYTES_MAX, SEGMENT_BYTES, TIN
 logger = logging.getLogger(__name__)
 
 _PUSHES = (Push, PushOne, PushTogether)  # do no more than add frames
+_APPLIED_EARLY = (Push, PushOne, Consume)  # if a thread works alone; others are rare
 
 SyncMode: TypeAlias = Literal["none", "data", "index", "full"]
 CorruptionMode: TypeAlias = Literal["abort", "continue"]
@@ -118,6 +120,7 @@ class Folder(View):
                 undo.pop_all()
         self.preparation = Preparation(self.settings.versions, self.bucket, clock)
         self.committer = Committer(self._write, self.preparation)
+        self._solitude = Solitude()
         for fork in self.state.forks:
             self._add_cursor(fork)
 
@@ -359,16 +362,40 @@ class Folder(View):
         journal.append(draft, whole.sync)
         if whole.apart:
             journal.seal_soon()
-        with self.guard:
-            state.time_us = draft.time_us
-            for operation in operations:
-                operation.apply(state)
-                if operation.entries:
-                    self._index(operation)
-                if type(operation) not in _PUSHES:
-                    self._follow(operation)
-            if self.waiting or self.watchers:
-                self._wake()
+        if whole.sync and type(whole) in _APPLIED_EARLY and self._solitude.is_kept():
+            # The disk is at work meanwhile, and nobody looks before it is done.
+            with self.guard:
+                self._apply(operations, draft.time_us)
+                self._settle_guarded()
+        else:
+            if whole.sync:
+                journal.settle()
+            with self.guard:
+                self._apply(operations, draft.time_us)
+                self._wake_waiting()
+
+    def _settle_guarded(self) -> None:
+        """Sync what was applied already. Called under the guard."""
+        began_s = self.clock.monotonic_s()
+        self.journal.settle()
+        self._solitude.note_sync(self.clock.monotonic_s() - began_s)
+        self._wake_waiting()
+
+    def _apply(self, operations: Sequence[Operation], time_us: int) -> None:
+        """Do to the state, the index and the cursors what was written. Called under the guard."""
+        state = self.state
+        state.time_us = time_us
+        for operation in operations:
+            operation.apply(state)
+            if operation.entries:
+                self._index(operation)
+            if type(operation) not in _PUSHES:
+                self._follow(operation)
+
+    def _wake_waiting(self) -> None:
+        """Let those who wait look again, if there are any. Called under the guard."""
+        if self.waiting or self.watchers:
+            self._wake()
 
     def _wake(self) -> None:
         """Let those who wait look again. Called under the guard."""

@@ -95,12 +95,20 @@ class HeadFile:
 
     def publish(self, place: int) -> None:
         """Let readers see everything up to `place`."""
-        self._place = place
+        self.put(place, self.pack(place))
+
+    def pack(self, place: int) -> bytes:
+        """What to write once readers may see everything up to `place`."""
         fields = _FIELDS.pack(
             MAGIC, VERSION, self._flags, 0, place, self._epoch, self._undone, self._boot, 0
         )
+        return fields + _CHECK.pack(_digest(fields))
+
+    def put(self, place: int, packed: bytes) -> None:
+        """Write what was packed for `place`."""
+        self._place = place
         try:
-            self._file.pwrite([fields + _CHECK.pack(_digest(fields))], 0)
+            self._file.pwrite([packed], 0)
         except OSError as error:
             # The operation itself is written; readers see it with the next one.
             logger.warning("readers of %s are behind: %s", self.path.parent, error)

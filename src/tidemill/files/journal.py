@@ -34,7 +34,7 @@ from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spare import Spare
 from tidemill.files.spine import SpineEntry, SpineFile
 from tidemill.files.storage import drop_file, storage_errors, typed
-from tidemill.limits import RECORDS_PER_SEGMENT_MAX
+from tidemill.limits import RECORDS_PER_SEGMENT_MAX, WRITTEN_OUT_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,9 @@ class Journal:
         return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
     def append(self, draft: Draft, sync: bool) -> None:
-        """Write what was laid out."""
+        """Write what was laid out; what is to be synced is on its way to the disk then, and
+        `settle` waits for it.
+        """
         active = self.active
         start, end = active.end, draft.place & 0xFFFFFFFF
         try:
@@ -125,6 +127,8 @@ class Journal:
                 else:
                     parts = [*draft.parts, behind] if behind else draft.parts
                     active.file.pwrite(parts, start)
+                    if sync and end - start <= WRITTEN_OUT_BYTES_MAX:
+                        active.file.write_out(end - start, start)
         except OSError as error:
             failure = typed(error, "appending to", active.path)
             self._undo(active, failure)
@@ -140,12 +144,18 @@ class Journal:
         records, spine = draft.records, self._spine
         self._records += len(records)
         # The spine is written when the records are synced, for it vouches for no others.
-        is_due = spine.note(records)
-        if sync:
-            self.sync()
+        if spine.note(records) and not sync:
             spine.write(self.synced)
-        elif is_due:
-            spine.write(self.synced)
+
+    def settle(self) -> None:
+        """Make what was appended last, and let readers and the spine know."""
+        # Made ready while the disk is at work.
+        end, spine, head = self.end, self._spine, self._head
+        entries, shown = spine.pack(end), head.pack(end)
+        with self._sync_lock:
+            self._sync_all()
+        head.put(end, shown)
+        spine.put(entries)
 
     def sync(self) -> None:
         """Make everything appended so far last."""

@@ -69,14 +69,21 @@ class SpineFile:
 
     def write(self, synced: int) -> None:
         """Write what was noted; the disk is safe up to `synced`."""
+        self.put(self.pack(synced))
+
+    def pack(self, synced: int) -> bytes:
+        """What was noted, to be written once the disk is safe up to `synced`."""
         parts: list[bytes] = []
         for place, length, rows in self._waiting:
             fields = _FIELDS.pack(place, length, rows, synced)
             parts += (fields, _CHECK.pack(_digest(fields)))
         self._waiting.clear()
+        return b"".join(parts)
+
+    def put(self, entries: bytes) -> None:
+        """Write what was packed."""
         if self._file is None:
             return
-        entries = b"".join(parts)
         try:
             self._file.pwrite([entries], self._end)
         except OSError as error:
