@@ -15,6 +15,7 @@ literals   pairs, bytes, dicts as keys and payload
 rows       whatever a caller pushes, by the two above
 ready      what needs nothing done to it
 plain      single items of bytes
+pairs      items as Python objects
 batch      what a queue gives back
 log_batch  what a log gives back, and what it takes
 layout     which frames rows lie in, for whoever divides them
@@ -42,6 +43,7 @@ from tidemill.batch.header import (
 from tidemill.batch.keys import stable_order
 from tidemill.batch.layout import Layout
 from tidemill.batch.log_batch import LogBatch, LogItem, to_payload
+from tidemill.batch.pairs import Pairs
 from tidemill.batch.plain import PlainForm, PlainRow
 from tidemill.batch.ready import ReadyForm, int64_values
 from tidemill.batch.rows import Rows, sorted_by_key, to_rows
@@ -65,6 +67,7 @@ __all__ = [
     "Layout",
     "LogBatch",
     "LogItem",
+    "Pairs",
     "PlainForm",
     "PlainRow",
     "ReadyForm",

@@ -23,6 +23,7 @@ from tidemill.batch.frame import (
     int64_array,
     join_body,
 )
+from tidemill.batch.pairs import FEW_ROWS, Pairs, is_plain, make_pairs
 from tidemill.batch.rows import to_rows
 from tidemill.errors import Bug, InvalidInput, MissingExtra
 
@@ -53,18 +54,51 @@ class Batch:
     <Batch of 2 items, keys 1 to 3, columns value>
     """
 
-    __slots__ = ("_body", "_first_seq", "_payload", "_seqs", "_time_us", "_times")
+    __slots__ = (
+        "_first_seq",
+        "_length",
+        "_pairs",
+        "_part",
+        "_payload",
+        "_seqs",
+        "_start",
+        "_time_us",
+        "_times",
+        "_whole",
+    )
 
     def __init__(
-        self, body: pa.RecordBatch, first_seq: int | None = None, time_us: int | None = None
+        self,
+        body: pa.RecordBatch,
+        first_seq: int | None = None,
+        time_us: int | None = None,
+        *,
+        part: tuple[int, int] | None = None,  # the rows from the first to behind the second
+        pairs: Pairs | None = None,  # of the body, shared by all of its parts
     ) -> None:
-        """Wrap a decoded body. Without `first_seq` and `time_us` the body must be a carried one."""
-        self._body = body
+        """Wrap a decoded body, or a part of it, whose first row has `first_seq`. Without
+        `first_seq` and `time_us` the body must be a carried one.
+        """
+        self._whole = body
         self._first_seq = first_seq
         self._time_us = time_us
+        self._pairs = pairs
+        if part is None:
+            self._start, self._length = 0, body.num_rows
+            self._part: pa.RecordBatch | None = body
+        else:
+            self._start = part[0]
+            self._length = part[1] - part[0]
+            self._part = None
         self._payload: pa.RecordBatch | None = None
         self._seqs: pa.Array | None = None
         self._times: pa.Array | None = None
+
+    @property
+    def _body(self) -> pa.RecordBatch:
+        if self._part is None:
+            self._part = self._whole.slice(self._start, self._length)
+        return self._part
 
     @classmethod
     def of(
@@ -111,7 +145,7 @@ class Batch:
         return cls(pa.concat_batches([batch._body for batch in full]), full[0]._first_seq, time_us)
 
     def __len__(self) -> int:
-        return int(self._body.num_rows)
+        return self._length
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         return iter(self.rows())
@@ -191,15 +225,18 @@ class Batch:
         >>> Batch.of([(1, b"a")]).rows()
         [(1, b'a')]
         """
+        if self._pairs is not None and 0 < self._length <= FEW_ROWS:
+            found = self._pairs.part(self._start, self._start + self._length)
+            if found is not None:
+                return found
         body = self._body
         # What is in front of the payload: the key, and perhaps seq and time. To take a batch apart
         # is to let go of the interpreter, which costs a thread its turn where many pop.
         at = 1 if self._first_seq is not None else 3
         try:
-            if body.num_columns == at + 1 and body.schema.names[at] == "value":
-                values = body.column(at).to_pylist()
-            else:
-                values = self.payload.to_pylist()
+            if is_plain(body, at):
+                return make_pairs(body, at)
+            values = self.payload.to_pylist()
         except (OverflowError, ValueError) as cause:
             raise InvalidInput(
                 f"Python cannot hold a date or time of this batch, use to_arrow(): {cause}"

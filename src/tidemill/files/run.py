@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidemill.batch import Batch, int64_array, int64_values, join_body, stable_order
+from tidemill.batch import Batch, Pairs, int64_array, int64_values, join_body, stable_order
 from tidemill.files.memory import row_memory
 
 Numbers: TypeAlias = NDArray[np.int64]
@@ -30,6 +30,7 @@ class Run:
         "_keys",
         "_last",
         "_nbytes",
+        "_pairs",
         "_payload",
         "_seqs",
         "body",
@@ -61,6 +62,7 @@ class Run:
         self._seqs = seqs
         self._first = first
         self._last = last
+        self._pairs: Pairs | None = None  # what batches of some of the rows share
         self._payload: pa.RecordBatch | None = None
         self._nbytes: int | None = None
 
@@ -187,7 +189,9 @@ class Run:
         if start == 0 and stop == self.rows:
             return Batch(self.body, self.first_seq, self.time_us)
         first = None if self.first_seq is None else self.first_seq + start
-        return Batch(self.body.slice(start, stop - start), first, self.time_us)
+        if self._pairs is None:
+            self._pairs = Pairs(self.body, 3 if first is None else 1)
+        return Batch(self.body, first, self.time_us, part=(start, stop), pairs=self._pairs)
 
     @property
     def nbytes(self) -> int:
