@@ -16,15 +16,18 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
-from tests.faults.checker import MAIN, Pair
+from tests.faults.checker import MAIN, Pair, PrefixModel
+from tests.faults.driven_queue import contents
 from tests.faults.history import History
 from tests.faults.killed_child import FORK, open_queue
+from tests.faults.scripted_child import script
 from tidemill.files.consuming_end import ConsumingEnd
 
 Tally: TypeAlias = Callable[[str, int], None]
@@ -33,23 +36,33 @@ SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = 10
 FOLDERS = 500 if SOAK else 11
+SCRIPTS = 200 if SOAK else 6
 
 
-class _Folder:
-    """A folder, and what all the children that worked on it were told."""
+class _Folder(ABC):
+    """A folder on which one child after the other works, until it is killed."""
+
+    child: str  # the module that it runs
 
     def __init__(self, path: Path, seed: int) -> None:
         self.path = path
         self.draw = random.Random(seed)
-        self.history = History(forks=(MAIN, FORK))
-        self.value = 0
+        self.value = 0  # the first that the next child pushes
         self.kills = 0
+
+    @abstractmethod
+    def learn(self, words: list[Any], seed: int) -> None:
+        """Take in what a child said before it was killed."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Open what is left, and hold it against what the children said."""
 
     def live(self, *, prefix: Sequence[str] = (), sync: str = "full") -> None:
         """Start a child, let it work, and kill it."""
         reading, writing = os.pipe()
         seed = self.draw.randrange(1 << 30)
-        command = [sys.executable, "-m", "tests.faults.killed_child", str(self.path)]
+        command = [sys.executable, "-m", self.child, str(self.path)]
         command += [str(self.value), str(seed), sync, str(writing)]
         paths = [str(ROOT), *sys.path]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -74,7 +87,7 @@ class _Folder:
         child.stderr.close()
         assert child.returncode == -signal.SIGKILL, (child.returncode, said)
         self.kills += 1
-        self._learn(text)
+        self.learn([json.loads(line) for line in text.split(b"\n")[:-1]], seed)
 
     def _watch(self, child: subprocess.Popen[bytes], reading: int, *, kills: bool) -> bytes:
         """Read what the child says until it is dead; kill it when its time has come."""
@@ -101,11 +114,20 @@ class _Folder:
                 child.kill()
             assert lines < 100_000, "the child was not killed"
 
-    def _learn(self, text: bytes) -> None:
-        """Put what a child said into the history."""
+
+class _Judged(_Folder):
+    """By items: the child pushes and pops, and tells all that it is told."""
+
+    child = "tests.faults.killed_child"
+
+    def __init__(self, path: Path, seed: int) -> None:
+        super().__init__(path, seed)
+        self.history = History(forks=(MAIN, FORK))
+
+    def learn(self, words: list[Any], seed: int) -> None:
         push = pop = -1
-        for line in text.split(b"\n")[:-1]:
-            match json.loads(line):
+        for said in words:
+            match said:
                 case ["push", pairs]:
                     push = self.history.push_attempted(_pairs(pairs))
                     self.value += len(pairs)
@@ -119,7 +141,6 @@ class _Folder:
         self.value += 100
 
     def check(self) -> None:
-        """Open what is left, and hold it against the history; what then is there is settled."""
         with open_queue(str(self.path)) as queue:
             ends: dict[str, ConsumingEnd] = {MAIN: queue, FORK: queue.fork(FORK)}
             found = {name: end.peek(-1).rows() for name, end in ends.items()}
@@ -145,6 +166,34 @@ class _Folder:
             history.pop_acknowledged(len(history.pops) - 1, sorted(gone))
 
 
+class _Scripted(_Folder):
+    """By the model: the child does anything that can be done, as a script says."""
+
+    child = "tests.faults.scripted_child"
+
+    def __init__(self, path: Path, seed: int) -> None:
+        super().__init__(path, seed)
+        self.model = PrefixModel()
+
+    def learn(self, words: list[Any], seed: int) -> None:
+        model = self.model
+        steps = script(self.value, seed, [fork for fork in model.state_after(0) if fork != MAIN])
+        for said in words:
+            match said:
+                case ["tries", number]:
+                    next(steps).note(model)
+                    assert model.attempted == number
+                case ["did", number]:
+                    model.acknowledge(number)
+        self.value += 100_000
+
+    def check(self) -> None:
+        with open_queue(str(self.path)) as queue:
+            survived = self.model.check(contents(queue))
+        # What was under way is decided now, and must not change any more.
+        self.model = self.model.resumed(survived)
+
+
 def _pairs(found: list[list[object]]) -> list[Pair]:
     return [(int(str(key)), str(value).encode()) for key, value in found]
 
@@ -154,16 +203,30 @@ def _pairs(found: list[list[object]]) -> list[Pair]:
 def test_a_killed_process_loses_nothing_it_was_told(
     seed: int, tmp_path: Path, tally: Tally
 ) -> None:
-    folder = _Folder(tmp_path / "queue", seed)
+    folder = _Judged(tmp_path / "queue", seed)
+    _go_through_lives(folder, seed)
+    tally("processes killed", folder.kills)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SCRIPTS))
+def test_a_process_killed_in_the_middle_of_anything_has_done_it_or_not(
+    seed: int, tmp_path: Path, tally: Tally
+) -> None:
+    folder = _Scripted(tmp_path / "queue", seed)
+    _go_through_lives(folder, seed)
+    tally("processes killed in the middle of anything", folder.kills)
+
+
+def _go_through_lives(folder: _Folder, seed: int) -> None:
     for life in range(LIVES):
         folder.live(sync=("full", "none", "data", "index")[life % 4 if seed % 2 else 0])
         folder.check()
     assert folder.kills == LIVES
-    tally("processes killed", folder.kills)
 
 
 def test_a_process_killed_once_loses_nothing_it_was_told(tmp_path: Path) -> None:
-    folder = _Folder(tmp_path / "queue", 1_000)
+    folder = _Judged(tmp_path / "queue", 1_000)
     folder.live()
     folder.check()
     assert folder.kills == 1
@@ -191,7 +254,7 @@ def test_a_process_killed_at_a_system_call_loses_nothing_it_was_told(
     if trial.returncode:
         pytest.skip("strace may not trace here")
     for number in CALLS[call]:
-        folder = _Folder(tmp_path / f"queue-{number}", number)
+        folder = _Judged(tmp_path / f"queue-{number}", number)
         inject = f"inject={call}:signal=KILL:when={number}"
         folder.live(prefix=[strace, "-f", "-qq", "-o", os.devnull, "-e", inject])
         folder.check()
