@@ -81,6 +81,6 @@ def test_large_values_are_not_made_ahead() -> None:
     assert part.rows() == [(1, bytes(20_000))]
 
 
-def test_a_batch_of_nothing_has_no_pairs(tmp_path: Path) -> None:
+def test_a_batch_of_nothing_has_no_pairs() -> None:
     body = _body(pa.array([b"a"]))
     assert _part(body, Pairs(body, 1), 1, 1).rows() == []

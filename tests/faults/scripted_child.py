@@ -59,6 +59,7 @@ def script(first_value: int, seed: int, forks: list[str]) -> Iterator[Step]:
                 name = draw.choice(FORKS)
                 ends += [] if name in ends else [name]
                 yield _fork(name, end)
+            # The queue itself cannot be removed: then there is no step this time.
             case "remove" if end != MAIN:
                 ends.remove(end)
                 yield _remove(end)

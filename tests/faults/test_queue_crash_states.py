@@ -2,9 +2,10 @@
 
 Traces of operations are driven against a file system in memory, and every state that a crash may
 leave is opened again: all pairs of operations, each with every state that losing its writes, or
-tearing them at the edges of records and every 512 bytes, may leave (at every byte in the soak);
-triples and the other sync modes by sample, the making of a folder, recoveries that crash as well,
-and processes killed at every call whose machine then loses its power, too.
+tearing them at the edges of records and every 512 bytes, may leave (at every byte in the soak; of
+more than a handful of writes that wait for a sync, as many subsets as `Limits` says); triples and
+the other sync modes by sample, the making of a folder, recoveries that crash as well, and processes
+killed at every call whose machine then loses its power, too.
 
 Every failure names the operations and the id of its state; `replay_state` makes that state again.
 """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemill as tm
-from tidemill.files.bucket import BucketFunction, split
+from tidemill.files.bucket import BucketFunction, choose, split
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 int64 = st.integers(INT64_MIN, INT64_MAX)
@@ -146,3 +146,21 @@ def test_a_function_of_your_own_has_a_name_and_can_be_called() -> None:
         tm.Custom("no/good", lambda keys: keys)
     with pytest.raises(tm.InvalidInput):
         tm.Custom("fine", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given", "advice"),
+    [
+        ("shift:37", tm.Width(5), "open it without `bucket`"),
+        ("custom:mine", tm.Width(5), r"bucket=tm.Custom\('mine', function\)"),
+        ("custom:mine", tm.Custom("other", lambda keys: keys), r"tm.Custom\('mine', function\)"),
+        ("custom:mine", None, r"tm.Custom\('mine', function\)"),
+        ("spiral:5", None, "a newer one"),
+        ("spiral:5", tm.Shift(), "a newer one"),
+    ],
+)
+def test_a_refusal_says_what_to_do(
+    recorded: str, given: BucketFunction | None, advice: str
+) -> None:
+    with pytest.raises(tm.BucketMismatch, match=advice):
+        choose(recorded, given)

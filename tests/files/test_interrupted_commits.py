@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -138,9 +138,10 @@ CALLS: dict[str, Callable[[tm.PriorityQueue], object]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sync", ["none", "full"])
 @pytest.mark.parametrize("name", CALLS)
 def test_nobody_waits_for_ever_behind_a_call_that_was_interrupted(
-    name: str, tmp_path: Path
+    name: str, sync: Literal["none", "full"], tmp_path: Path
 ) -> None:
     """Wherever it was: others go on, or are told to open the queue again, or of a read whose block
     nobody could leave.
@@ -157,7 +158,7 @@ def test_nobody_waits_for_ever_behind_a_call_that_was_interrupted(
 
     for number in range(1, 1_000):
         path = tmp_path / str(number)
-        queue = tm.PriorityQueue(path, sync="none", maintain_in_background=False)
+        queue = tm.PriorityQueue(path, sync=sync, maintain_in_background=False)
         queue.push(PUSHED[:3])
         assert queue.pop().rows() == [(1, b"a")]
         if not _interrupted_at(number, lambda queue=queue: CALLS[name](queue)):  # type: ignore[misc]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow.compute as pc
 import pytest
@@ -17,8 +18,10 @@ from tidemill.files.frame_table import Entry
 from tidemill.files.maintenance import choose_rewrites
 from tidemill.files.operation import Retire
 from tidemill.files.segment_facts import SegmentFacts
+from tidemill.limits import SEGMENT_BYTES
 
 SEGMENT = 32 * 1024
+HALF_AN_HOUR_S = 1800
 
 
 def queue_at(path: Path, **options: object) -> tm.PriorityQueue:
@@ -48,6 +51,30 @@ def test_push_and_pop_with_few_keys_and_never_empty_stays_within_four_segments_p
             assert segments_bytes(tmp_path) <= 4 * SEGMENT * len(ends)
         # All that was written would have taken much more.
         assert written > 16 * SEGMENT
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("sync", ["full", "none"])
+def test_it_stays_so_for_half_an_hour_with_all_else_by_default(
+    tmp_path: Path, sync: Literal["full", "none"]
+) -> None:
+    """With each mode that is an hour; upkeep has to keep up with pushes that never pause."""
+    dice = random.Random(2)
+    rows = [(dice.randint(0, 10), dice.randbytes(40)) for _ in range(2_000)]
+    most = written = 0
+    until = time.monotonic() + HALF_AN_HOUR_S
+    with tm.PriorityQueue(tmp_path, sync=sync) as queue:
+        audit = queue.fork("audit")
+        queue.push(rows)
+        while time.monotonic() < until:
+            for _ in range(50):
+                queue.push(rows)
+                assert len(queue.pop(2_000)) == len(audit.pop(2_000)) == 2_000
+            written += 50
+            most = max(most, segments_bytes(tmp_path))
+        assert len(queue) == len(audit) == 2_000
+    assert most <= 2 * 4 * SEGMENT_BYTES
+    assert written * 2_000 * 40 > 16 * SEGMENT_BYTES
 
 
 @pytest.mark.slow

@@ -50,7 +50,9 @@ def keys_from_array(array: pa.Array) -> Keys:
         return keys_from_array(array.dictionary_decode())
     if kind == pa.uint64():
         values = _values(array.view(pa.int64())).view(np.uint64)
-        _refuse_first(values > np.uint64(INT64_MAX), values, "is outside the int64 range")
+        _refuse_first(
+            values > np.uint64(INT64_MAX), values, "is outside the int64 range, -2**63 to 2**63 - 1"
+        )
         return values.astype(np.int64)
     if pa.types.is_integer(kind):
         return _values(array.cast(pa.int64()))
@@ -170,7 +172,9 @@ def _key(value: Any, row: int) -> int:
         except TypeError:
             raise _no_key(value, row) from None
     if not INT64_MIN <= key <= INT64_MAX:
-        raise InvalidKey(f"the key of row {row}, {key}, is outside the int64 range")
+        raise InvalidKey(
+            f"the key of row {row}, {key}, is outside the int64 range, -2**63 to 2**63 - 1"
+        )
     return key
 
 

@@ -44,7 +44,8 @@ def check_sizes(payload: pa.RecordBatch) -> None:
         row = int(np.argmax(sizes))
         if sizes[row] > ITEM_BYTES_MAX:
             raise TooLarge(
-                f"row {row} holds {sizes[row]} bytes; one item may hold {ITEM_BYTES_MAX // MIB} MiB"
+                f"row {row} holds {sizes[row]} bytes; one item may hold {ITEM_BYTES_MAX // MIB} "
+                "MiB: divide it, or store it elsewhere and push where it is"
             )
 
 

@@ -149,22 +149,30 @@ def choose(recorded: str | None, given: BucketFunction | None) -> BucketFunction
         )
     if recorded is None:
         return given if given is not None else Shift()
-    if given is not None:
-        if given.description != recorded:
-            raise BucketMismatch(
-                f"the folder was made with the bucket function {recorded}, not "
-                f"{given.description}; open it without `bucket`, or move its items to a new folder"
-            )
+    if given is not None and given.description == recorded:
         return given
-    kind, _, parameter = recorded.partition(":")
-    if kind == "shift" and parameter.isascii() and parameter.isdigit():
-        return Shift(int(parameter))
-    if kind == "width" and parameter.isascii() and parameter.isdigit():
-        return Width(int(parameter))
+    found = _described(recorded)
+    if given is None and found is not None:
+        return found
+    instead = "" if given is None else f", not {given.description}"
+    if found is not None:
+        advice = "open it without `bucket`, or move its items to a new folder"
+    elif recorded.startswith("custom:"):
+        name = recorded.removeprefix("custom:")
+        advice = f"pass the same function as before: bucket=tm.Custom({name!r}, function)"
+    else:
+        advice = "this release does not know it: use the one that made the folder, or a newer one"
     raise BucketMismatch(
-        f"the folder was made with the bucket function {recorded}, which cannot be made from its "
-        "description; pass it as `bucket`"
+        f"the folder was made with the bucket function {recorded}{instead}; {advice}"
     )
+
+
+def _described(recorded: str) -> BucketFunction | None:
+    """The function that a folder records, if it can be made from its description."""
+    kind, _, parameter = recorded.partition(":")
+    if kind in ("shift", "width") and parameter.isascii() and parameter.isdigit():
+        return Shift(int(parameter)) if kind == "shift" else Width(int(parameter))
+    return None
 
 
 def split(keys: Keys, function: BucketFunction) -> list[tuple[int, int, int]]:

@@ -93,7 +93,7 @@ class Consumer(Closing):
         view = self._core.view
         with self._mutex:
             self._check()
-            arrived = view.state.arrived
+            arrived = view.arrived
             if self._ahead.until > arrived:
                 # The owner took back what it had written.
                 self._pointer = min(self._pointer, arrived)
@@ -122,9 +122,10 @@ class Consumer(Closing):
         view = self._core.view
         with self._mutex:
             self._check()
-            if seq > view.state.arrived:
+            arrived = view.arrived
+            if seq > arrived:
                 raise InvalidInput(
-                    f"no item has arrived with the number {seq}; the last is {view.state.arrived}"
+                    f"no item has arrived with the number {seq}; the last is {arrived}"
                 )
             if seq <= self._pointer:
                 return
@@ -148,7 +149,7 @@ class Consumer(Closing):
             self._is_closed = True
             with storage_errors("removing a consumer of", view.path):
                 remove_pointer(view.fs, view.path, self._name, self._lock)
-        self._core.after_ack(view.state.arrived - self._pointer)
+        self._core.after_ack(view.arrived - self._pointer)
 
     def close(self) -> None:
         """Let another handle use the consumer; its pointer stays.
@@ -178,7 +179,7 @@ class Consumer(Closing):
             return slot.pointer
         # Only now, when the file holds back everything: what comes from here on stays.
         self._core.view.check_open()
-        arrived = self._core.view.state.arrived
+        arrived = self._core.view.arrived
         pointer = 0 if slot is None or start == "earliest" else arrived
         if isinstance(start, int) and slot is not None:
             pointer = min(start - 1, arrived)

@@ -144,7 +144,7 @@ class ConsumingEnd:
 
         def attempt() -> int:
             self._check_not_reading()
-            arrived = min(last, self._core.folder.state.arrived)
+            arrived = min(last, self._core.folder.arrived)
             cut = Cut(0, arrived, low, high, INT64_MAX)
             rows = count_covered(self._core.folder, self._cursor, cut)
             if rows:
@@ -389,7 +389,7 @@ def _rows(n: int) -> int:
 
 def _key(key: int) -> int:
     if not isinstance(key, int) or isinstance(key, bool) or not INT64_MIN <= key <= INT64_MAX:
-        raise InvalidKey(f"a key is a whole number of 64 bits, not {key!r}")
+        raise InvalidKey(f"a key is a whole number from -2**63 to 2**63 - 1, not {key!r}")
     return key
 
 

@@ -3,8 +3,9 @@
     settings.json   what the folder is                         lock        who owns it
     journal/        segments, with summaries and spine         quarantine/ damaged records
 
-Everything that changes goes through `commit`: it is written to the journal, then applied to the
-state, the index and the cursors under `guard`, a lock that is only ever held for moments.
+Everything that changes goes through `commit`: it is written to the journal, synced if it has to be,
+and applied to the state, the index and the cursors under `guard`, a lock that is held for moments.
+Where one thread works alone, the last two change places; see `solitude`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from tidemill.limits import BUCKETS_OPEN_MAX, KEPT_BYTES_MAX, SEGMENT_BYTES, TIN
 logger = logging.getLogger(__name__)
 
 _PUSHES = (Push, PushOne, PushTogether)  # do no more than add frames
+_SHARED = (Group, PushTogether)  # by several threads
 _APPLIED_EARLY = (Push, PushOne, Consume)  # if a thread works alone; others are rare
 
 SyncMode: TypeAlias = Literal["none", "data", "index", "full"]
@@ -362,24 +364,24 @@ class Folder(View):
         journal.append(draft, whole.sync)
         if whole.apart:
             journal.seal_soon()
-        if whole.sync and type(whole) in _APPLIED_EARLY and self._solitude.is_kept():
-            # The disk is at work meanwhile, and nobody looks before it is done.
-            with self.guard:
+        kind = type(whole)
+        is_alone = self._solitude.note_commit(is_shared=kind in _SHARED)
+        if is_alone and whole.sync and kind in _APPLIED_EARLY and journal.has_little_to_sync:
+            # The disk is at work meanwhile, and nobody looks before it is done. Whoever else syncs
+            # is waited for before the guard is taken.
+            with journal.sync_lock, self.guard:
                 self._apply(operations, draft.time_us)
-                self._settle_guarded()
-        else:
-            if whole.sync:
+                began_s = self.clock.monotonic_s()
                 journal.settle()
-            with self.guard:
-                self._apply(operations, draft.time_us)
+                self._solitude.note_sync(self.clock.monotonic_s() - began_s)
                 self._wake_waiting()
-
-    def _settle_guarded(self) -> None:
-        """Sync what was applied already. Called under the guard."""
-        began_s = self.clock.monotonic_s()
-        self.journal.settle()
-        self._solitude.note_sync(self.clock.monotonic_s() - began_s)
-        self._wake_waiting()
+            return
+        if whole.sync:
+            with journal.sync_lock:
+                journal.settle()
+        with self.guard:
+            self._apply(operations, draft.time_us)
+            self._wake_waiting()
 
     def _apply(self, operations: Sequence[Operation], time_us: int) -> None:
         """Do to the state, the index and the cursors what was written. Called under the guard."""

@@ -78,7 +78,7 @@ class Journal:
         self._records = 0  # in the active segment
         self._spine = SpineFile(fs)
         self._unsynced: list[Segment] = []  # sealed, but not yet known to be on disk
-        self._sync_lock = threading.Lock()
+        self.sync_lock = threading.Lock()  # held by whoever syncs, for as long as it takes
 
     @property
     def end(self) -> int:
@@ -147,19 +147,27 @@ class Journal:
         if spine.note(records) and not sync:
             spine.write(self.synced)
 
+    @property
+    def has_little_to_sync(self) -> bool:
+        """Whether a sync would take no longer than the active segment takes, and nobody else is at
+        one: upkeep may be, of segments that were never synced.
+        """
+        return not self._unsynced and not self.sync_lock.locked()
+
     def settle(self) -> None:
-        """Make what was appended last, and let readers and the spine know."""
+        """Make what was appended last, and let readers and the spine know. Called under the sync
+        lock.
+        """
         # Made ready while the disk is at work.
         end, spine, head = self.end, self._spine, self._head
         entries, shown = spine.pack(end), head.pack(end)
-        with self._sync_lock:
-            self._sync_all()
+        self._sync_all()
         head.put(end, shown)
         spine.put(entries)
 
     def sync(self) -> None:
         """Make everything appended so far last."""
-        with self._sync_lock:
+        with self.sync_lock:
             self._sync_all()
         self._head.publish(self.synced)
 
@@ -167,7 +175,7 @@ class Journal:
         """Bring to the disk what was appended so far, while others go on appending: the sync of an
         operation that everybody waits for has less to do then.
         """
-        with self._sync_lock:
+        with self.sync_lock:
             if self.synced < self.end:
                 self._sync_all()
 
@@ -194,7 +202,7 @@ class Journal:
         for segment in list(self.segments.values())[:-1]:
             if segment.summary is not None:
                 continue
-            with self._sync_lock:
+            with self.sync_lock:
                 self.check()
                 if segment in self._unsynced:
                     self._sync_file(segment)
@@ -254,7 +262,7 @@ class Journal:
         # then, it removes.
         segments = [self.segments.pop(number) for number in numbers]
         self.retired.difference_update(numbers)
-        with self._sync_lock:
+        with self.sync_lock:
             self._unsynced = [one for one in self._unsynced if one not in segments]
         self.holds.remove(segments)
 
@@ -330,7 +338,7 @@ class Journal:
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
             self.active.seal()
-        with self._sync_lock:
+        with self.sync_lock:
             if self.segments and self.synced < self.end:
                 self._unsynced.append(self.active)
             if not self._unsynced:

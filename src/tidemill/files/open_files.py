@@ -148,7 +148,11 @@ class PooledFile:
 
     def write_out(self, length: int, offset: int) -> None:
         handle = self.handle or self._pool.open(self)
-        handle.file.write_out(length, offset)
+        try:
+            handle.file.write_out(length, offset)
+        except OSError as error:
+            # Nothing hangs on it: whatever is wrong with the disk, the sync tells.
+            logger.debug("%s was not written ahead of its sync: %s", self.path, error)
 
     def sync(self) -> None:
         handle = self.handle or self._pool.open(self)

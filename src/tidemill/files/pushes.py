@@ -41,7 +41,8 @@ def push_receipt(folder: Folder, operation: Push | PushOne | None, count: int) -
     """The receipt of an operation that was committed; None stands for the push of nothing."""
     durability: Durability = "synced" if folder.syncs_pushes else "buffered"
     if operation is None:
-        return Receipt(folder.state.next_seq, folder.state.arrived, 0, durability)
+        arrived = folder.arrived
+        return Receipt(arrived + 1, arrived, 0, durability)
     if isinstance(operation, PushOne):
         return Receipt(operation.seq, operation.seq, count, durability)
     return Receipt(*operation.seqs, count, durability)

@@ -91,7 +91,8 @@ def read_settings(
     try:
         settings = _parse(data, folder, kind)
     except Corrupt as damage:
-        raise Corrupt(damage.reason, path=path, offset=0) from damage
+        reason = f"{damage.reason}; restore {NAME} from a backup"
+        raise Corrupt(reason, path=path, offset=0) from damage
     if settings.format != FORMAT and not accept_old:
         raise OldFormat(
             f"{folder} has format version {settings.format}, this release writes {FORMAT}; "
@@ -106,7 +107,9 @@ def _parse(data: bytes, folder: Path, kind: str | None) -> Settings:
         found = document.pop("check")
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, KeyError) and not {"format", "kind"} & document.keys():
-            raise NotAQueue(f"{folder} has a {NAME} that is not of a queue or a log") from error
+            raise NotAQueue(
+                f"{folder} has a {NAME} that is not of a queue or a log; name another folder"
+            ) from error
         raise Corrupt(f"the settings cannot be read: {error}") from error
     if found != _check(document):
         raise Corrupt("the settings do not match their checksum")

@@ -6,8 +6,8 @@ still at work.
 
 Nobody may see what is not on disk yet, so that the guard is held from the one to the other, and
 whoever wants to look meanwhile waits. Hence the rules: the thread has committed the last time as
-well, syncs are short, and now and then one is waited for without the guard. A lock is not fair, and
-on a single core somebody else would only ever get to it while it is held.
+well, the last such sync was short, and now and then one is waited for without the guard. A lock is
+not fair, and on a single core somebody else would only ever get to it while it is held.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Solitude:
     """Watches who commits. Used by one thread at a time, the one that writes.
 
     >>> solitude = Solitude()
-    >>> [solitude.is_kept() for _ in range(3)]
+    >>> [solitude.note_commit() for _ in range(3)]
     [False, True, True]
     """
 
@@ -29,15 +29,17 @@ class Solitude:
 
     def __init__(self) -> None:
         self._thread = 0  # that committed last
-        self._in_a_row = 0  # syncs under the guard
+        self._in_a_row = 0  # commits of a thread that was alone
         self._unguarded = 0  # commits that nobody is to wait for, because the disk is slow
 
-    def is_kept(self) -> bool:
-        """Whether the commit that is being written may be applied before it is synced."""
-        last, self._thread = self._thread, get_ident()
+    def note_commit(self, *, is_shared: bool = False) -> bool:
+        """Take note of a commit, of one thread or shared by several; whether its thread is alone,
+        so that it may be applied before it is synced.
+        """
+        last, self._thread = self._thread, 0 if is_shared else get_ident()
         if self._unguarded:
             self._unguarded -= 1
-        elif last == self._thread and self._in_a_row < GUARDED_SYNCS_IN_A_ROW:
+        elif last == self._thread != 0 and self._in_a_row < GUARDED_SYNCS_IN_A_ROW:
             self._in_a_row += 1
             return True
         self._in_a_row = 0

@@ -70,6 +70,14 @@ class View:
         raise NotImplementedError
 
     @property
+    def arrived(self) -> int:
+        """The number of the last item that may be seen: a later one may be on its way to the
+        disk.
+        """
+        with self.guard:
+            return self.state.arrived
+
+    @property
     def payload_schema(self) -> pa.Schema:
         return self.settings.versions.newest
 
