@@ -36,9 +36,11 @@ FIELDS = {
     "workload",
     [
         "batches",
+        "peers",
         "single",
         "overlap",
         "shovel",
+        "growth",
         "command line",
         "packs",
         "networked",
