@@ -418,3 +418,27 @@ def test_rows_pushed_before_all_others_do_not_pile_up_in_memory(
         # Opening anew costs a look at every frame there is: it is to be rare.
         assert 1 < len(opened) < 50
         assert queue.pop(-1).keys.to_pylist() == model
+
+
+def test_what_is_held_at_the_far_end_does_not_have_a_long_queue_read() -> None:
+    frames = StoredFrames()
+    rows, backlog = 400, 300
+
+    def push() -> Entry:
+        first = len(frames.entries) * rows
+        return frames.push(list(range(first, first + rows)))
+
+    for _ in range(backlog):
+        push()
+    # Held is a quarter of that at most: 10 frames.
+    merge = Merge(frames.all(), frames.load, bytes_max=40 * frames.entries[0].length)
+    most = 0
+    for number in range(backlog):
+        entry = push()
+        merge.add([source_of(entry, frames.load([entry])[0])])
+        before = frames.loads
+        assert [key for key, _, _ in take(merge, rows)] == [
+            *range(number * rows, (number + 1) * rows)
+        ]
+        most = max(most, frames.loads - before)
+    assert most <= 10

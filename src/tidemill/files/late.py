@@ -105,13 +105,20 @@ class Late:
         """Forget near runs that have no rows left."""
         self.near = [near for near in self.near if len(near.run)]
 
-    def take_far(self) -> tuple[list[Source], list[Loaded]]:
-        """(frames to be read, runs in memory) that are far, and late no more."""
+    def take_far(self, before: tuple[int, int] | None) -> tuple[list[Source], list[Loaded]]:
+        """(frames to be read, runs in memory) that are far, and late no more. What begins behind
+        the row `before`, or behind another frame that has to be read, is held no longer; None: it
+        does not matter where they begin.
+        """
         far, self.far = self.far, []
         if not self._far_bytes:
             return far, []
         self._far_bytes = 0
         unread = [source for source in far if source.held is None]
+        if before is not None:
+            first = min([before, *[source[:2] for source in unread]])
+            far = [source if source[:2] <= first else Source(*source[:3]) for source in far]
+            unread = [source for source in far if source.held is None]
         if 2 * len(unread) > len(far):
             # Most have to be read, and are in less time if none of them is here already: frames
             # that overlap no others are passed on as they are read.

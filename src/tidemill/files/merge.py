@@ -289,8 +289,14 @@ class Merge:
         self._loaded += self._late.take_near()
 
     def _absorb_far(self) -> None:
-        """Make late frames ordinary ones that no row of the windows comes behind."""
-        unread, held = self._late.take_far()
+        """Make late frames ordinary ones that no row of the windows comes behind.
+
+        Where there are no layers, what is loaded must be what comes first: it stands for the rest
+        when layers are made, and what it holds at the far end of a long queue would have all of
+        the queue read into one of them.
+        """
+        before = None if len(self._layers) else self._pending.head
+        unread, held = self._late.take_far(before)
         self._pending.push_all(unread)
         self._loaded += held
 
