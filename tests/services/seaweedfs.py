@@ -11,6 +11,7 @@ import obstore
 from obstore.store import S3Store
 
 from tests.services.server import Server, found, free_port, greeting
+from tests.temporary import FOLDER
 
 BUCKET = "tests"
 ACCESS_KEY = "tidemill"
@@ -47,12 +48,15 @@ class SeaweedFS(Server):
     def command(self) -> list[str]:
         return [
             found("weed"),
+            f"-logdir={self.folder}",
             "server",
             f"-dir={self.folder / 'data'}",
             "-ip=127.0.0.1",
             "-ip.bind=127.0.0.1",
             "-filer",
+            f"-filer.localSocket={FOLDER / f'filer-{self.port}.sock'}",
             "-s3",
+            f"-s3.localSocket={FOLDER / f's3-{self.port}.sock'}",
             f"-s3.port={self.port}",
             f"-s3.config={self.folder / 's3.json'}",
             "-volume.max=20",
