@@ -9,6 +9,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ import xxhash
 
 import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
+from tests.temporary import FOLDER
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.limits import ITEM_BYTES_MAX
+
+_NOBODY = 65534  # a user who owns nothing
 
 
 def listing(path: Path) -> dict[str, bytes]:
@@ -375,14 +379,35 @@ def test_a_read_only_file_system_gives_no_access(mounted: Callable[[str], Path])
     assert listing(place) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_of_somebody_else_gives_no_access(tmp_path: Path) -> None:
-    with tm.PriorityQueue(tmp_path / "queue") as queue:
-        queue.push([(1, b"a")])
-    for file in (tmp_path / "queue").rglob("*"):
-        file.chmod(0o500 if file.is_dir() else 0o400)
-    with pytest.raises(tm.NoAccess):
-        tm.PriorityQueue(tmp_path / "queue")
+@contextmanager
+def powerless() -> Iterator[None]:
+    """Root, who may write anywhere, is somebody else meanwhile."""
+    user = os.geteuid()
+    os.seteuid(user or _NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_a_folder_that_others_own_gives_no_access() -> None:
+    # Not where tests keep their folders, which nobody else may even look into.
+    with tempfile.TemporaryDirectory(dir=FOLDER.parent) as folder:
+        path = Path(folder, "queue")
+        with tm.PriorityQueue(path) as queue:
+            queue.push([(1, b"a")])
+        before = listing(path)
+        places = [Path(folder), path, *path.rglob("*")]
+        for place in places:
+            place.chmod(0o555 if place.is_dir() else 0o444)
+        with powerless():
+            for refused in (path, path.with_name("new")):
+                with pytest.raises(tm.NoAccess, match="check owner, mode and mount"):
+                    tm.PriorityQueue(refused)
+        for place in places:
+            place.chmod(0o755)
+        assert listing(path) == before
+        assert not path.with_name("new").exists()
 
 
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EPERM, errno.EROFS])
