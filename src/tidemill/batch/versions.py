@@ -29,7 +29,7 @@ class SchemaVersions:
     >>> wider.evolve(pa.schema([("id", pa.utf8()), ("city", pa.utf8())]))
     Traceback (most recent call last):
     tidemill.errors.SchemaMismatch: column 'id' is int64 and cannot become string: a new version \
-may only add columns
+may only add columns to these: id int64, city string; without a schema, they are taken as they are
     """
 
     __slots__ = ("_bodies", "_by_fingerprint", "_versions", "newest", "newest_fingerprint")
@@ -100,7 +100,15 @@ may only add columns
 
     def evolve(self, schema: pa.Schema) -> SchemaVersions:
         """The versions with the columns that `schema` adds; `self` if it adds none."""
-        evolved = _evolved(self.newest, check_payload_schema(schema))
+        given = check_payload_schema(schema)
+        try:
+            evolved = _evolved(self.newest, given)
+        except SchemaMismatch as refusal:
+            columns = ", ".join(f"{field.name} {field.type}" for field in self.newest)
+            raise SchemaMismatch(
+                f"{refusal}: a new version may only add columns to these: {columns}; without a "
+                "schema, they are taken as they are"
+            ) from None
         if evolved.equals(self.newest):
             return self
         return SchemaVersions([*self._versions, evolved])
@@ -136,19 +144,13 @@ def _evolved(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     for field in old:
         index = new.get_field_index(field.name)
         if index < 0:
-            raise SchemaMismatch(
-                f"column {field.name!r} is missing: a new version may only add columns"
-            )
+            raise SchemaMismatch(f"column {field.name!r} is missing")
         if not new.field(index).type.equals(field.type):
             raise SchemaMismatch(
-                f"column {field.name!r} is {field.type} and cannot become {new.field(index).type}: "
-                "a new version may only add columns"
+                f"column {field.name!r} is {field.type} and cannot become {new.field(index).type}"
             )
         if new.field(index).nullable != field.nullable:
-            raise SchemaMismatch(
-                f"column {field.name!r} cannot change whether it may be null: "
-                "a new version may only add columns"
-            )
+            raise SchemaMismatch(f"column {field.name!r} cannot change whether it may be null")
     known = set(old.names)
     added = [field for field in new if field.name not in known]
     for field in added:
