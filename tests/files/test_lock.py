@@ -165,6 +165,94 @@ def test_after_fork_every_use_in_the_child_raises_and_the_parent_goes_on(tmp_pat
     assert done.stdout == "[]\n5 [0, 1, 2, 3, 4]\n"
 
 
+BUSY_PARENT = """
+import os, signal, sys, threading, tidemill as tm
+queue = tm.PriorityQueue(sys.argv[1], maintain_in_background=False)
+queue.push([(key, b"") for key in range(5)])
+fork, consumer = queue.fork("f"), queue.consumer("c")
+core = queue._core
+locks = {
+    "the guard": core.view.guard,
+    "a cursor": queue._cursor.lock,
+    "a fork's cursor": fork._cursor.lock,
+    "the forks": core.forks_lock,
+    "the committer": core.folder.committer._mutex,
+    "shared pops": queue._pops._mutex,
+    "a sync": core.folder.journal.sync_lock,
+    "a consumer": consumer._mutex,
+}
+uses = {
+    "push": lambda: queue.push([b"x"]),
+    "push of many": lambda: queue.push([b"x", b"y"]),
+    "push of none": lambda: queue.push([]),
+    "pop": lambda: queue.pop(),
+    "pop up to a key": lambda: queue.pop(key_max=3),
+    "pop with waiting": lambda: queue.pop(wait_s=1),
+    "peek": lambda: queue.peek(),
+    "read": lambda: queue.read().__enter__(),
+    "delete": lambda: queue.delete(0, 9),
+    "clear": lambda: queue.clear(),
+    "scan": lambda: queue.scan(),
+    "fork": lambda: queue.fork("g"),
+    "forks": lambda: queue.forks(),
+    "sync": lambda: queue.sync(),
+    "stats": lambda: queue.stats(),
+    "len": lambda: len(queue),
+    "consumer": lambda: queue.consumer("d"),
+    "consumer.read": lambda: consumer.read(),
+    "consumer.ack": lambda: consumer.ack(1),
+    "consumer.remove": lambda: consumer.remove(),
+    "fork.pop": lambda: fork.pop(),
+    "fork.remove": lambda: fork.remove(),
+}
+wrong = []
+for lock_name, lock in locks.items():
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            is_held.set()
+            may_end.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    is_held.wait()
+    for name, use in uses.items():
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(5)  # ends a child that hangs
+            try:
+                use()
+            except tm.Closed as error:
+                os._exit(0 if "os.fork()" in str(error) else 1)
+            os._exit(2)
+        if os.waitpid(pid, 0)[1] != 0:
+            wrong.append(f"{name} while {lock_name} is held")
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(5)
+        consumer.close()
+        queue.close()
+        os._exit(0)
+    if os.waitpid(pid, 0)[1] != 0:
+        wrong.append(f"close while {lock_name} is held")
+    may_end.set()
+    holder.join()
+print(wrong, len(queue), flush=True)
+queue.close()
+"""
+
+
+def test_a_child_of_a_parent_that_was_busy_does_not_wait_for_ever(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY_PARENT, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[] 5\n"
+
+
 ORPHAN = """
 import os, sys, tidemill as tm
 queue = tm.PriorityQueue(sys.argv[1])

@@ -384,3 +384,25 @@ def test_of_the_frames_that_were_read_few_bytes_are_kept(
             kept = [entries.nbytes for _, entries in index._lately_read._kept.values()]
             assert kept
             assert sum(kept[:-1]) <= 64 * 1024
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as opened:
+        queue: Any = opened  # What is typed asks for Python's own.
+        queue.push([(np.int64(key), b"") for key in range(10)])
+        assert queue.pop(np.int64(2)).keys.to_pylist() == [0, 1]
+        assert queue.pop(-1, key_max=np.int32(3)).keys.to_pylist() == [2, 3]
+        assert queue.delete(np.int64(4), np.uint8(5)) == 2
+        assert queue.scan(keys=(np.int64(7), None)).read_all().num_rows == 3
+        consumer = queue.consumer("one", start="earliest")
+        consumer.ack(consumer.read(np.int64(1)).seqs.to_numpy()[0])
+        for wrong in (np.float64(2), np.bool_(True), True, "2", None):
+            with pytest.raises(tm.InvalidInput):
+                queue.pop(wrong)
+
+
+def test_the_end_of_a_closed_queue_says_so(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        fork = queue.fork("audit")
+        assert "0 items" in repr(fork)
+    assert repr(fork).endswith(", closed>")

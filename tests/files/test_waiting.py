@@ -214,3 +214,26 @@ def test_a_delay_queue_that_is_empty_waits_for_a_push(
         assert clock.waits == [100.0]
         queue.push([(clock.time_ns() - 1, b"overdue")])
         assert popped.result(WITHIN_S) == [b"overdue"]
+
+
+def test_nothing_is_waited_for_by_who_wants_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with tm.PriorityQueue(tmp_path, clock=clock) as queue:
+        assert len(queue.pop(0, wait_s=60)) == 0
+        assert len(queue.peek(0, wait_s=60)) == 0
+        assert clock.waits == []
+
+
+def test_a_limit_that_is_no_clock_is_asked_again_after_a_while(
+    tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    clock = FakeClock()
+    with tm.PriorityQueue(tmp_path, clock=clock) as queue:
+        queue.push([(10, b"a")])
+        limits = iter([5, 9, 10])
+        popped = pool.submit(lambda: queue.pop(key_max=lambda: next(limits), wait_s=60).rows())
+        for _ in range(2):
+            clock.waiting.acquire()
+            clock.advance(1)
+        assert popped.result(WITHIN_S) == [(10, b"a")]
+        assert clock.waits == [0.001, 0.001]

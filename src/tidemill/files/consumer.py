@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from tidemill.batch import Batch
@@ -20,6 +22,7 @@ from tidemill.files.pointers import (
 from tidemill.files.queue_core import QueueCore
 from tidemill.files.storage import storage_errors
 from tidemill.names import check_name
+from tidemill.numbers import whole_number
 
 Start = Literal["latest", "earliest"] | int
 
@@ -88,23 +91,23 @@ class Consumer(Closing):
         ...     audit.read(1).rows(), audit.read().seqs.to_pylist()
         ([(1, b'a')], [1, 2])
         """
-        if not isinstance(rows_max, int) or isinstance(rows_max, bool) or rows_max < 1:
+        wanted_rows = whole_number(rows_max)
+        if wanted_rows is None or wanted_rows < 1:
             raise InvalidInput(f"rows_max is a whole number from 1 on, not {rows_max!r}")
         view = self._core.view
-        with self._mutex:
-            self._check()
+        with self._held():
             arrived = view.arrived
             if self._ahead.until > arrived:
                 # The owner took back what it had written.
                 self._pointer = min(self._pointer, arrived)
                 self._ahead = Arrived(Batch.empty(view.payload_schema), self._pointer)
             ahead = self._ahead.after(self._pointer)
-            if len(ahead.batch) < rows_max and ahead.until < arrived:
-                wanted = rows_max - len(ahead.batch)
+            if len(ahead.batch) < wanted_rows and ahead.until < arrived:
+                wanted = wanted_rows - len(ahead.batch)
                 more = read_arrivals(view, ahead.until, wanted, self._core.handle_damage)
                 ahead = Arrived(_joined(ahead.batch, more.batch), more.until)
             self._ahead = ahead
-            return ahead.batch.slice(0, min(rows_max, len(ahead.batch)))
+            return ahead.batch.slice(0, min(wanted_rows, len(ahead.batch)))
 
     def ack(self, seq: int) -> None:
         """Everything up to `seq` is done; a number below the pointer changes nothing.
@@ -117,21 +120,21 @@ class Consumer(Closing):
         ...     audit.read().seqs.to_pylist()
         [2]
         """
-        if not isinstance(seq, int) or isinstance(seq, bool):
+        number = whole_number(seq)
+        if number is None:
             raise InvalidInput(f"an arrival number is a whole number, not {seq!r}")
         view = self._core.view
-        with self._mutex:
-            self._check()
+        with self._held():
             arrived = view.arrived
-            if seq > arrived:
+            if number > arrived:
                 raise InvalidInput(
-                    f"no item has arrived with the number {seq}; the last is {arrived}"
+                    f"no item has arrived with the number {number}; the last is {arrived}"
                 )
-            if seq <= self._pointer:
+            if number <= self._pointer:
                 return
             with storage_errors("moving a consumer of", view.path):
-                move(self._lock.file, seq, sync=view.syncs_takes)
-            moved, self._pointer = seq - self._pointer, seq
+                move(self._lock.file, number, sync=view.syncs_takes)
+            moved, self._pointer = number - self._pointer, number
         self._core.after_ack(moved)
 
     def remove(self) -> None:
@@ -144,8 +147,7 @@ class Consumer(Closing):
         {}
         """
         view = self._core.view
-        with self._mutex:
-            self._check()
+        with self._held():
             self._is_closed = True
             with storage_errors("removing a consumer of", view.path):
                 remove_pointer(view.fs, view.path, self._name, self._lock)
@@ -160,9 +162,10 @@ class Consumer(Closing):
         ...     queue.consumers()
         {'audit': 0}
         """
-        with self._mutex:
-            self._is_closed = True
-            self._lock.release()
+        if self._core.view.is_here:
+            with self._mutex:
+                self._is_closed = True
+                self._lock.release()
 
     def __del__(self) -> None:
         if hasattr(self, "_lock"):
@@ -186,10 +189,16 @@ class Consumer(Closing):
         move(self._lock.file, pointer, sync=True)
         return pointer
 
-    def _check(self) -> None:
-        if self._is_closed:
-            raise Closed(f"consumer {self._name!r} was closed or removed; ask for it again")
-        self._core.view.check_open()
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Within it the consumer is there, and nobody else uses it."""
+        # In a child of os.fork() nobody would ever let go of what was held at that moment.
+        self._core.view.check_alive()
+        with self._mutex:
+            if self._is_closed:
+                raise Closed(f"consumer {self._name!r} was closed or removed; ask for it again")
+            self._core.view.check_open()
+            yield
 
 
 def _joined(first: Batch, second: Batch) -> Batch:

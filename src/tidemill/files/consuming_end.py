@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from tidemill.files.snapshot import Scan, Snapshot, key_bounds
 from tidemill.files.state import ROOT
 from tidemill.limits import FORKS_MAX, INT64_MAX, INT64_MIN
 from tidemill.names import check_name, check_unique
+from tidemill.numbers import whole_number
 
 if TYPE_CHECKING:
     from tidemill.files.fork import Fork
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 KeyMax: TypeAlias = int | Callable[[], int] | None
 Args = TypeVarTuple("Args")
 T = TypeVar("T")
+
+_NOTHING: AbstractContextManager[object] = nullcontext()
+_LOOK_S_MIN = 0.001  # between two looks at a clock that is waited for
 
 
 class ConsumingEnd:
@@ -165,8 +170,7 @@ class ConsumingEnd:
         (2, 0)
         >>> queue.close()
         """
-        with self._cursor.lock:
-            self._check()
+        with self._held():
             self._check_not_reading()
             folder = self._core.folder
             with folder.guard:
@@ -195,8 +199,7 @@ class ConsumingEnd:
         view = self._core.view
         # The parent is held still, so that a rewrite of its frames cannot fall between its state
         # and the fork's.
-        with self._core.forks_lock, self._cursor.lock:
-            self._check()
+        with self._held(self._core.forks_lock):
             with view.guard:
                 state = view.state
                 check_unique(name, (fork.name for fork in state.forks.values()), what="fork")
@@ -264,6 +267,7 @@ class ConsumingEnd:
         return self._past_damage(self._take_alone_or_together, rows)
 
     def _take_alone_or_together(self, rows: int) -> Selection:
+        self._core.view.check_alive()
         # Who comes while another pops, or waits for its turn, must not queue up behind it: each
         # would pay for a write of its own. Two that come at the same moment may.
         if self._is_popping or self._pops.is_led:
@@ -299,7 +303,7 @@ class ConsumingEnd:
         wait_s: float | None,
     ) -> Selection:
         """Attempt until something is found or the time is up."""
-        if wait_s is None:
+        if wait_s is None or not rows:
             return attempt(rows, _limit(key_max))
         view = self._core.view
         deadline = view.clock.monotonic_s() + wait_seconds(wait_s)
@@ -325,14 +329,16 @@ class ConsumingEnd:
     def _due_in_s(self, now_ns: int) -> float:
         """How long until the next item is due, if keys are a time in nanoseconds."""
         first = self._select(1, INT64_MAX)
-        return max(first.cut.high - now_ns, 0) / 1e9 if first.parts else float("inf")
+        if not first.parts:
+            return float("inf")
+        # A clock of another kind is asked again after a while, not again and again.
+        return max((first.cut.high - now_ns) / 1e9, _LOOK_S_MIN)
 
     def _tolerating(self, attempt: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         """Attempt under the cursor's lock; set damaged frames aside and try again, if told to."""
 
         def locked() -> T:
-            with self._cursor.lock:
-                self._check()
+            with self._held():
                 return attempt(*args)
 
         return self._past_damage(locked)
@@ -365,6 +371,15 @@ class ConsumingEnd:
         fork = self._cursor.fork
         self._core.maintenance.after_take(fork.id, rows, fork.live)
 
+    @contextmanager
+    def _held(self, first: AbstractContextManager[object] = _NOTHING) -> Iterator[None]:
+        """Within it this end is there and stands still, and so does what else is to be held."""
+        # In a child of os.fork() nobody would ever let go of what was held at that moment.
+        self._core.view.check_alive()
+        with first, self._cursor.lock:
+            self._check()
+            yield
+
     def _check(self) -> None:
         self._core.view.check_open()
         if self._cursor.is_removed:
@@ -382,15 +397,17 @@ class ConsumingEnd:
 
 
 def _rows(n: int) -> int:
-    if not isinstance(n, int) or isinstance(n, bool):
+    count = whole_number(n)
+    if count is None:
         raise InvalidInput(f"the number of items must be a whole number, not {n!r}")
-    return n if n >= 0 else 2**62
+    return count if count >= 0 else 2**62
 
 
 def _key(key: int) -> int:
-    if not isinstance(key, int) or isinstance(key, bool) or not INT64_MIN <= key <= INT64_MAX:
+    number = whole_number(key)
+    if number is None or not INT64_MIN <= number <= INT64_MAX:
         raise InvalidKey(f"a key is a whole number from -2**63 to 2**63 - 1, not {key!r}")
-    return key
+    return number
 
 
 def _limit(key_max: KeyMax) -> int:

@@ -35,12 +35,14 @@ class Fork(ConsumingEnd):
         []
         >>> queue.close()
         """
-        with self._core.forks_lock, self._cursor.lock:
-            self._check()
+        with self._held(self._core.forks_lock):
             self._check_not_reading()
             self._core.folder.commit(RemoveFork(self._cursor.fork.id))
         self._core.maintenance.after_remove(self._cursor.fork.id)
 
     def __repr__(self) -> str:
-        state = "removed" if self._cursor.is_removed else f"{self._cursor.fork.live} items"
+        if self._core.view.is_closed:
+            state = "closed"
+        else:
+            state = "removed" if self._cursor.is_removed else f"{self._cursor.fork.live} items"
         return f"<Fork {self.name!r} of {str(self._core.view.path)!r}, {state}>"

@@ -82,8 +82,11 @@ class Holds:
     @property
     def is_anyone_left(self) -> bool:
         """Whether somebody still reads from segments that are retired."""
+        self._settle()
         with self._lock:
-            return bool(self._leaving)
+            is_anyone_left = bool(self._leaving)
+        self._settle()
+        return is_anyone_left
 
     def close(self) -> None:
         """Wait no longer: the handle goes, and with it whoever reads through it."""
@@ -94,7 +97,8 @@ class Holds:
 
     def _settle(self) -> None:
         """Count what was released, and remove what nobody holds any more."""
-        # Whoever has the lock comes back here, so that nothing is left lying.
+        # Whoever has the lock comes back here, so that nothing is left lying; when the handle goes,
+        # all of it goes.
         while self._released and self._lock.acquire(blocking=False):
             try:
                 while self._released:
