@@ -43,6 +43,7 @@ GUARDED_SYNC_S_MAX = 0.001  # where one takes longer ...
 UNGUARDED_SYNCS = 256  # ... nobody has to wait for so many that follow
 RECORDS_PER_SEGMENT_MAX = 16 * KIB  # ... or at so many records, which opening reads one by one
 SEGMENT_BYTES_MIN = 16 * KIB
+SEGMENT_BYTES_MAX = 1024 * MIB  # a place in one has 32 bits, and an operation has to fit as well
 STATE_BYTES_MAX = 64 * MIB  # the state a segment starts with
 CUTS_PER_FORK_MAX = 4_096  # past this, old segments are carried forward so that their cuts can go
 BUCKETS_OPEN_MAX = 4  # buckets whose merge stays in memory between operations

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tidemill.files.room import WhenFull
 
 KIB = 1024
 BYTES_MAX = 256 * KIB
@@ -14,6 +17,10 @@ BYTES_MAX = 256 * KIB
 
 def size_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def journal_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*.segment"))
 
 
 def fill(queue: tm.PriorityQueue, size: int = 2_000) -> int:
@@ -110,3 +117,76 @@ def test_a_bound_below_four_of_the_recorded_segments_is_refused(tmp_path: Path) 
         tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX)
     with tm.PriorityQueue(tmp_path, bytes_max=1024 * KIB) as queue:
         assert len(queue) == 1
+
+
+def test_many_frames_of_one_push_count_as_what_they_take(tmp_path: Path) -> None:
+    """A row in a bucket of its own takes far more than its bytes."""
+    with tm.PriorityQueue(
+        tmp_path, bucket=tm.Width(1), bytes_max=BYTES_MAX, maintain_in_background=False
+    ) as queue:
+        before = size_of(tmp_path)
+        with pytest.raises(tm.QueueFull, match="can never fit"):
+            queue.push([(key, b"") for key in range(2_000)])
+        with pytest.raises(tm.QueueFull, match="can never fit"), queue.read() as read:
+            read.push([(key, b"") for key in range(2_000)])
+        assert size_of(tmp_path) == before
+        for start in range(0, 2_000, 20):
+            try:
+                queue.push([(key, b"") for key in range(start, start + 20)])
+            except tm.QueueFull:
+                break
+            assert journal_bytes(tmp_path) <= BYTES_MAX
+        assert 20 < len(queue) < 2_000
+        assert queue.pop(-1).keys.to_pylist() == list(range(start))
+
+
+@pytest.mark.parametrize("when_full", ["refuse", "drop_oldest"])
+def test_threads_that_push_at_once_do_not_count_on_the_same_room(
+    tmp_path: Path, when_full: WhenFull
+) -> None:
+    threads, most = 16, 0
+    with (
+        tm.PriorityQueue(tmp_path, sync="none", bytes_max=BYTES_MAX, when_full=when_full) as queue,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+        start = threading.Barrier(threads)
+
+        def push(number: int) -> tuple[int, int]:
+            """(how many were pushed, the most bytes there were)."""
+            start.wait()
+            pushed = most = 0
+            for turn in range(20):
+                size = 30 * KIB if number % 2 else 100
+                try:
+                    queue.push([(number * 100 + turn, bytes(size))])
+                except tm.QueueFull:
+                    continue
+                pushed += 1
+                most = max(most, queue.stats().disk_bytes)
+            return pushed, most
+
+        done = list(pool.map(push, range(threads)))
+        pushed, most = sum(count for count, _ in done), max(size for _, size in done)
+        assert most <= BYTES_MAX
+        assert len(queue) == pushed - queue.stats().dropped
+        if when_full == "drop_oldest":
+            assert pushed == threads * 20
+        # Whoever waits for room is let in, or told.
+        assert not queue._core.room._reserved
+
+
+def test_what_is_reserved_is_given_back_when_a_push_fails(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX, maintain_in_background=False) as queue:
+        folder = queue._core.folder
+        write = folder.committer._write
+
+        def fail(_operations: object) -> None:
+            raise tm.StorageFailed("as if the disk had failed")
+
+        folder.committer._write = fail
+        for size in (10, 10 * KIB):
+            with pytest.raises(tm.StorageFailed):
+                queue.push([(1, bytes(size)), (2, b"")])
+        folder.committer._write = write
+        assert not queue._core.room._reserved
+        assert fill(queue) > 40

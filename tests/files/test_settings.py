@@ -125,6 +125,7 @@ def test_a_missing_journal_is_corrupt_and_not_an_empty_queue(folder: Path) -> No
         ("buckets_open_max", True),
         ("segment_bytes", 0),
         ("segment_bytes", "64 MiB"),
+        ("segment_bytes", 2**40),
         ("schema", {"value": "binary"}),
         ("bucket", lambda keys: keys),
         ("bucket", 37),

@@ -258,14 +258,14 @@ def test_nobody_takes_from_an_end_while_it_is_shoveled(
     target.push([(9, b"z")])
     refused = []
 
-    def take_meanwhile(_: int) -> None:
+    def take_meanwhile(_owner: object, _needed: int) -> None:
         for take in (source.pop, source.clear, lambda: source.delete(0, 9)):
             with pytest.raises(tm.ReadInProgress):
                 take()
             refused.append(take)
         source.push([(0, b"meanwhile")])
 
-    monkeypatch.setattr(target._core, "make_room", take_meanwhile)
+    monkeypatch.setattr(target._core.room, "reserve", take_meanwhile)
     assert source.shovel(target) == 1
     assert len(refused) == 3
     assert rows(source) == [(0, b"meanwhile")]

@@ -23,8 +23,8 @@ from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import CorruptionMode, SyncMode
 from tidemill.files.priority_queue import Stats
 from tidemill.files.pushes import PushRequest
-from tidemill.files.queue_core import WhenFull
 from tidemill.files.receipt import Receipt
+from tidemill.files.room import WhenFull
 from tidemill.limits import AIO_THREADS_MAX, BUCKETS_OPEN_MAX
 
 

@@ -109,7 +109,7 @@ def _fits(source: QueueCore, cursor: Cursor, target: QueueCore, least_bytes: int
         and _same_bucket(ours, theirs)
         and ours.settings.versions == theirs.settings.versions
         and ours.journal.segment_bytes == theirs.journal.segment_bytes
-        and target.has_room_for(used_bytes)
+        and target.room.takes(used_bytes)
     )
 
 

@@ -19,15 +19,17 @@ from tidemill.files.folder import CorruptionMode, Folder, FolderOptions, SyncMod
 from tidemill.files.follower import Follower
 from tidemill.files.maintenance import Maintenance
 from tidemill.files.pointers import read_pointers
-from tidemill.files.pushes import push_operation, push_receipt
-from tidemill.files.queue_core import QueueCore, ReaderCore, WhenFull
+from tidemill.files.pushes import bytes_needed, push_operation, push_receipt
+from tidemill.files.queue_core import QueueCore, ReaderCore
 from tidemill.files.receipt import Receipt
+from tidemill.files.room import Room, WhenFull
 from tidemill.files.state import ROOT
 from tidemill.files.storage import storage_errors
 from tidemill.limits import (
     BUCKETS_OPEN_MAX,
     BYTES_MAX_LEAST,
     SEGMENT_BYTES,
+    SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
 )
 
@@ -91,7 +93,7 @@ class PriorityQueue(ConsumingEnd, Closing):
         _check_options(sync, on_corruption, when_full)
         _check_number("buckets_open_max", buckets_open_max, 0)
         _check_number("bytes_max", bytes_max, BYTES_MAX_LEAST)
-        _check_number("segment_bytes", segment_bytes, 1)
+        _check_number("segment_bytes", segment_bytes, 1, SEGMENT_BYTES_MAX)
         _check_room(_segment_bytes(segment_bytes, bytes_max), bytes_max)
         if schema is not None and not isinstance(schema, pa.Schema):
             raise InvalidInput(f"schema is a pyarrow.Schema, not a {type(schema).__name__}")
@@ -109,12 +111,9 @@ class PriorityQueue(ConsumingEnd, Closing):
             super().__init__(ReaderCore(follower), follower.cursors[ROOT])
             return
         folder = Folder(fs, clock, _path(path), options)
-        core = QueueCore(
-            folder,
-            Maintenance(folder, in_background=maintain_in_background),
-            bytes_max=bytes_max,
-            when_full=when_full,
-        )
+        maintenance = Maintenance(folder, in_background=maintain_in_background)
+        room = Room(folder, maintenance, bytes_max=bytes_max, when_full=when_full)
+        core = QueueCore(folder, maintenance, room)
         super().__init__(core, folder.cursors[ROOT])
         self._bytes_max = bytes_max
         try:
@@ -159,10 +158,12 @@ class PriorityQueue(ConsumingEnd, Closing):
         count = given.row_count
         if count == 0:
             return push_receipt(folder, None, 0)
-        if self._bytes_max is not None:
-            self._core.make_room(given.data_bytes)
         operation = push_operation(folder, given)
-        folder.commit(operation)
+        if self._bytes_max is None:
+            folder.commit(operation)
+        else:
+            with self._core.room.reserved(bytes_needed(folder, operation)):
+                folder.commit(operation)
         self._core.maintenance.after_push()
         return push_receipt(folder, operation, count)
 
@@ -220,6 +221,7 @@ class PriorityQueue(ConsumingEnd, Closing):
         ...     receipt = queue.push([b"a"])
         ...     queue.sync()
         """
+        self._check()
         self._core.folder.sync()
 
     def stats(self) -> Stats:
@@ -274,10 +276,13 @@ def _check_options(sync: object, on_corruption: object, when_full: object) -> No
             raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value!r}")
 
 
-def _check_number(name: str, value: object, least: int) -> None:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and (not is_whole or value < least):  # type: ignore[operator]
+def _check_number(name: str, value: object, least: int, most: int | None = None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InvalidInput(f"{name} is a whole number from {least} on, not {value!r}")
+    if most is not None and value > most:
+        raise InvalidInput(f"{name} is {most} at most, not {value}")
 
 
 def _check_room(segment_bytes: int, bytes_max: int | None) -> None:
@@ -288,13 +293,14 @@ def _check_room(segment_bytes: int, bytes_max: int | None) -> None:
 
 
 def _path(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike):
+    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(name, str):
         raise InvalidInput(f"the path of a queue is a string or a pathlib.Path, not {path!r}")
-    if "\0" in os.fspath(path):
+    if "\0" in name:
         raise InvalidInput(f"the path of a queue has no zero byte; this one has: {path!r}")
-    if not os.fspath(path):
+    if not name:
         raise InvalidInput("the path of a queue is empty; '.' is the folder you are in")
-    return Path(path)
+    return Path(name)
 
 
 def _segment_bytes(given: int | None, bytes_max: int | None) -> int:

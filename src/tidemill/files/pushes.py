@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidemill.batch import PlainRow
-from tidemill.errors import QueueFull, TidemillError
+from tidemill.errors import TidemillError
 from tidemill.files.folder import Folder
 from tidemill.files.operation import GivenRows, Operation, Push, PushOne
 from tidemill.files.queue_core import QueueCore
@@ -20,6 +20,10 @@ from tidemill.files.receipt import Durability, Receipt
 from tidemill.limits import SEGMENT_BYTES
 
 logger = logging.getLogger(__name__)
+
+# What a frame of one row takes beside its data, and what each column of it adds.
+_FRAME_BYTES = 512
+_COLUMN_BYTES = 256
 
 
 class PushRequest(NamedTuple):
@@ -35,6 +39,14 @@ def push_operation(folder: Folder, given: GivenRows | PlainRow) -> Push | PushOn
     if isinstance(given, PlainRow) or folder.preparation.may_share(given):
         return PushOne(given, sync)
     return Push(sync, folder.preparation.frames(given))
+
+
+def bytes_needed(folder: Folder, operation: Push | PushOne) -> int:
+    """What a push will take in the journal, or a little more."""
+    if isinstance(operation, PushOne):
+        # Its frame is made when it is known which others it shares one with.
+        return operation.row.data_bytes + _FRAME_BYTES + _COLUMN_BYTES * len(folder.payload_schema)
+    return operation.total_bytes
 
 
 def push_receipt(folder: Folder, operation: Push | PushOne | None, count: int) -> Receipt:
@@ -64,13 +76,18 @@ class _Group:
         self._ready_bytes = 0
 
     def push(self) -> list[Receipt | Exception]:
-        for number, request in enumerate(self._requests):
-            try:
-                self._prepare(number, request)
-            # It goes to the caller it belongs to, whose own iterator may raise anything.
-            except Exception as error:  # noqa: BLE001
-                self._outcomes[number] = error
-        self._commit()
+        try:
+            for number, request in enumerate(self._requests):
+                try:
+                    self._prepare(number, request)
+                # It goes to the caller it belongs to, whose own iterator may raise anything.
+                except Exception as error:  # noqa: BLE001
+                    self._outcomes[number] = error
+            self._commit()
+        except BaseException:
+            # An interrupt: others would wait for what nobody is going to write.
+            self._core.room.release(self)
+            raise
         self._core.maintenance.after_push()
         return [self._outcomes[number] for number in range(len(self._requests))]
 
@@ -82,20 +99,16 @@ class _Group:
         if not count:
             self._outcomes[number] = push_receipt(folder, None, 0)
             return
-        data_bytes = given.data_bytes
-        if self._ready_bytes + data_bytes > SEGMENT_BYTES:
+        operation = push_operation(folder, given)
+        needed = bytes_needed(folder, operation)
+        if self._ready_bytes + needed > SEGMENT_BYTES:
             self._commit()
-        self._make_room(data_bytes)
-        self._ready.append((number, push_operation(folder, given), count))
-        self._ready_bytes += data_bytes
-
-    def _make_room(self, data_bytes: int) -> None:
-        try:
-            self._core.make_room(self._ready_bytes + data_bytes)
-        except QueueFull:
+        if not self._core.room.try_reserve(self, needed):
             # Whether there is room for this one must not depend on what it came with.
             self._commit()
-            self._core.make_room(data_bytes)
+            self._core.room.reserve(self, needed)
+        self._ready.append((number, operation, count))
+        self._ready_bytes += needed
 
     def _commit(self) -> None:
         ready, self._ready, self._ready_bytes = self._ready, [], 0
@@ -107,6 +120,7 @@ class _Group:
             folder.commit_all(operations)
         except TidemillError as error:
             logger.debug("a group of pushes did not all succeed: %s", error)
+        self._core.room.release(self)
         for number, operation, count in ready:
             if isinstance(operation.failure, Exception):
                 # Each caller raises its own, with its own traceback.

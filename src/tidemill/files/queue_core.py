@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Literal, NoReturn, TypeAlias
+from typing import NoReturn
 
-from tidemill.errors import Bug, Corrupt, QueueFull, ReadOnly
+from tidemill.errors import Bug, Corrupt, ReadOnly
 from tidemill.files import advice
 from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor
@@ -18,6 +18,7 @@ from tidemill.files.maintenance import Maintenance
 from tidemill.files.operation import Quarantine
 from tidemill.files.quarantine import keep_copy
 from tidemill.files.record import ENVELOPE_BYTES, padded, split_place
+from tidemill.files.room import Room
 from tidemill.files.scan import Damage
 from tidemill.files.segment import segment_path
 from tidemill.files.storage import storage_errors
@@ -26,28 +27,17 @@ from tidemill.files.view import View
 logger = logging.getLogger(__name__)
 
 
-WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
-
-
 class QueueCore:
     """One open queue."""
 
     is_read_only = False
 
-    def __init__(
-        self,
-        folder: Folder,
-        maintenance: Maintenance,
-        *,
-        bytes_max: int | None = None,
-        when_full: WhenFull = "refuse",
-    ) -> None:
+    def __init__(self, folder: Folder, maintenance: Maintenance, room: Room) -> None:
         self.folder = folder
         self.view: View = folder
         self.maintenance = maintenance
+        self.room = room
         self.forks_lock = threading.Lock()  # one fork is made or removed at a time
-        self._bytes_max = bytes_max
-        self._when_full = when_full
 
     def refusal(self) -> ReadOnly:
         """The error of a call that would change a queue that may only be read."""
@@ -61,44 +51,6 @@ class QueueCore:
     def after_ack(self, items: int) -> None:
         """Called after a consumer has moved on, or is gone."""
         self.maintenance.after_ack(items)
-
-    def make_room(self, data_bytes: int) -> None:
-        """Free disk, or refuse, so that the folder stays below `bytes_max` with so much more."""
-        bytes_max = self._bytes_max
-        if bytes_max is None:
-            return
-        journal = self.folder.journal
-        needed = data_bytes + data_bytes // 8 + 4096
-        if max(needed, journal.segment_bytes) + 2 * journal.segment_bytes > bytes_max:
-            # Said before anything is dropped for it.
-            raise QueueFull(
-                f"a push of {data_bytes} bytes can never fit into the {bytes_max} bytes that "
-                f"{self.folder.path} may take; push in parts, or raise bytes_max"
-            )
-        if self._fits(needed, bytes_max):
-            return
-        self.maintenance.run_round()
-        while not self._fits(needed, bytes_max):
-            if self._when_full == "refuse" or not self.maintenance.drop_oldest():
-                raise QueueFull(
-                    f"{self.folder.path} holds {journal.bytes} bytes of the {bytes_max} allowed; "
-                    "pop or delete items, or raise bytes_max"
-                )
-
-    def _fits(self, needed: int, bytes_max: int) -> bool:
-        journal = self.folder.journal
-        active = journal.active
-        grown = journal.bytes
-        if active.end + needed > journal.capacity(active.start):
-            # A new segment opens with about the same state as the one before.
-            grown += max(journal.capacity(active.start), active.start + needed)
-        # A rewrite needs a segment of its own before it can give one back.
-        return grown + journal.segment_bytes <= bytes_max
-
-    def has_room_for(self, segments_bytes: int) -> bool:
-        """Whether an empty queue can take whole segments of so many bytes."""
-        spare = 3 * self.folder.journal.segment_bytes
-        return self._bytes_max is None or segments_bytes + spare <= self._bytes_max
 
     def handle_damage(self, damage: DamagedFrame) -> None:
         """Set a frame aside that turned out to be damaged, or raise, as the queue was told."""
@@ -188,7 +140,7 @@ class ReaderCore(QueueCore):
         self.forks_lock = threading.Lock()
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in ("folder", "maintenance"):
+        if name in ("folder", "maintenance", "room"):
             raise self.refusal()
         raise AttributeError(name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -97,16 +98,24 @@ class Read:
         try:
             if kind is not None:
                 return
-            if frames:
-                end._core.make_room(sum(frame.body.body_bytes for frame in frames))
-            if selection.parts and not self._is_kept:
-                end._tolerating(end._consume, selection, frames)
-                end._after_take(selection.rows)
-            elif frames:
-                end._check()
-                folder = end._core.folder
-                folder.commit(Push(sync=folder.syncs_pushes, frames=frames))
-                end._core.maintenance.after_push()
+            self._commit(selection, frames)
         finally:
             if selection.parts:
                 end._cursor.is_reading = False
+
+    def _commit(self, selection: Selection, frames: tuple[PreparedFrame, ...]) -> None:
+        """Pop what was read, and push what is to be pushed, as far as there is any of it."""
+        end = self._end
+        if selection.parts and not self._is_kept:
+            with self._room(frames):
+                end._tolerating(end._consume, selection, frames)
+            end._after_take(selection.rows)
+        elif frames:
+            folder = end._core.folder
+            with self._room(frames):
+                folder.commit(Push(sync=folder.syncs_pushes, frames=frames))
+            end._core.maintenance.after_push()
+
+    def _room(self, frames: tuple[PreparedFrame, ...]) -> AbstractContextManager[None]:
+        self._end._check()
+        return self._end._core.room.reserved(sum(frame.record_bytes for frame in frames))

@@ -85,7 +85,6 @@ def check_destination(source: QueueCore, target: QueueCore) -> None:
 def _push(source: QueueCore, target: QueueCore, chunk: Chunk) -> None:
     folder = target.folder
     folder.check_open()
-    target.make_room(chunk.bytes)
     is_same = source.folder.payload_schema.equals(folder.payload_schema)
     prepare = folder.preparation
     frames = [
@@ -96,7 +95,9 @@ def _push(source: QueueCore, target: QueueCore, chunk: Chunk) -> None:
     ]
     # The take that follows must not outlive the items in a power cut.
     is_synced = not (source.folder.options.sync == folder.options.sync == "none")
-    folder.commit(Push(sync=is_synced, frames=frames))
+    push = Push(sync=is_synced, frames=frames)
+    with target.room.reserved(push.total_bytes):
+        folder.commit(push)
 
 
 def _given(body: pa.RecordBatch) -> GivenRows:
