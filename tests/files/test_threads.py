@@ -14,6 +14,8 @@ from tests.faults.checker import MAIN, UniqueValues
 from tests.faults.history import History
 from tests.files.counting_fs import CountingFileSystem
 from tidemill.files import committer
+from tidemill.files.filesystem import File, LocalFileSystem
+from tidemill.files.lately_read import LatelyRead
 
 WITHIN_S = 120
 
@@ -197,6 +199,60 @@ def test_choosing_items_does_not_stop_pushes(tmp_path: Path) -> None:
         may_read.set()
         assert popped.result(WITHIN_S).rows() == [(1, b"a")]
         assert queue.pop(9).rows() == [(0, b"b")]
+
+
+class SlowSummaries(LocalFileSystem):
+    """Whoever opens a summary waits, once it is told to be slow."""
+
+    def __init__(self) -> None:
+        self.is_slow = False
+        self.opening, self.may_open = threading.Event(), threading.Event()
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+        if self.is_slow and path.suffix == ".summary":
+            self.opening.set()
+            assert self.may_open.wait(WITHIN_S)
+        return super().open(path, write=write, create=create)
+
+
+USES_OF_SUMMARIES: dict[str, Callable[[tm.PriorityQueue, tm.PriorityQueue], object]] = {
+    "pop": lambda queue, _: queue.pop(1_000),
+    "peek": lambda queue, _: queue.peek(),
+    "delete": lambda queue, _: queue.delete(0, 500),
+    "scan": lambda queue, _: queue.scan().read_all(),
+    "upkeep": lambda queue, _: queue._core.maintenance.run_round(),
+    "shovel": lambda queue, other: queue.shovel(other),
+}
+
+
+@pytest.mark.parametrize("use", USES_OF_SUMMARIES)
+def test_reading_summaries_does_not_stop_pushes(tmp_path: Path, use: str) -> None:
+    """What a bucket has in sealed segments is read from disk, and nobody waits for that."""
+    fs = SlowSummaries()
+    with (
+        tm.PriorityQueue(
+            tmp_path / "queue",
+            sync="none",
+            segment_bytes=64 * 1024,
+            file_system=fs,
+            maintain_in_background=False,
+        ) as queue,
+        tm.PriorityQueue(tmp_path / "other", bucket=tm.Width(1)) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        for start in range(0, 1_000, 10):
+            queue.push([(key, bytes(500)) for key in range(start, start + 10)])
+        queue._core.folder.journal.finish_seals()
+        queue.pop(200)  # Upkeep looks at segments that were used in part.
+        queue._cursor.forget()
+        queue._core.folder.index._lately_read = LatelyRead()
+        fs.is_slow = True
+        used = pool.submit(USES_OF_SUMMARIES[use], queue, other)
+        assert fs.opening.wait(WITHIN_S)
+        assert pool.submit(queue.push, [(2_000, b"x")]).result(WITHIN_S).count == 1
+        assert not used.done()
+        fs.may_open.set()
+        used.result(WITHIN_S)
 
 
 def test_pushes_that_wait_at_the_same_time_share_one_write_and_one_sync(tmp_path: Path) -> None:

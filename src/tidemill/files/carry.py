@@ -68,8 +68,9 @@ def _try_carry(folder: Folder, segments: list[int], *, apart: bool) -> bool:
 def drop(folder: Folder, number: int) -> int:
     """Give up what is left in a sealed segment; returns the number of items lost to some fork."""
     with folder.all_cursors() as cursors:
+        ahead = folder.index.read_segments_ahead([number], folder.guard)
         with folder.guard:
-            frames = folder.index.frames_of_segment(number)
+            frames = folder.index.frames_of_segment(number, ahead)
             arrived = folder.state.arrived
             live = {cursor.fork.id: cursor.fork.live for cursor in cursors}
         dropped = 0

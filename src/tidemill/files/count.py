@@ -21,8 +21,9 @@ def count_covered(folder: View, cursor: Cursor, cut: Cut) -> int:
     rows = 0
     for bucket in buckets:
         # One bucket at a time: their frames together may be more than memory should hold.
+        ahead = folder.index.read_ahead(bucket, folder.guard)
         with folder.guard:
-            frames = cursor.live_frames(folder.index.frames(bucket))
+            frames = cursor.live_frames(folder.index.frames(bucket, ahead))
         rows += sum(_count(cursor, entry, cut) for entry in frames.where(_reached(frames, cut)))
     return rows
 

@@ -276,8 +276,9 @@ class Cursor:
             del self._merges[other]
 
     def _open(self, bucket: int, arrived: int) -> Merge:
+        ahead = self._index.read_ahead(bucket, self._guard)
         with self._guard:
-            frames = self._index.frames(bucket)
+            frames = self._index.frames(bucket, ahead)
             # What was pushed since the choice began is not part of it, and waits for the next.
             is_late = frames.rows["seq_min"] > arrived
             self._inbox += [source_of(entry) for entry in frames.where(is_late)]

@@ -7,13 +7,14 @@ go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
 from tidemill.files.frame_table import Entries, Entry, FrameList, buckets_of
 from tidemill.files.holders import Holders
-from tidemill.files.lately_read import LatelyRead
+from tidemill.files.lately_read import NOTHING_AHEAD, LatelyRead, ReadAhead
 from tidemill.files.segment import Segment
 from tidemill.files.state import State
 from tidemill.limits import INT64_MAX, INT64_MIN
@@ -63,17 +64,39 @@ class Index:
         """The numbers of the segments that hold frames, ascending."""
         return self._holders.segments()
 
-    def frames(self, bucket: int) -> FrameList:
+    def read_ahead(self, bucket: int, guard: AbstractContextManager[object]) -> ReadAhead:
+        """What `frames` will want from disk; called without the guard, which it takes a moment."""
+        with guard:
+            segments = [self._segments[number] for number in self._holders.of(bucket)]
+        return self._lately_read.read_ahead(segments, bucket, bucket)
+
+    def frames(self, bucket: int, ahead: ReadAhead = NOTHING_AHEAD) -> FrameList:
         """The frames of one bucket."""
-        numbers = self._holders.of(bucket)
-        read = self._lately_read
-        return self._list([(n, read.frames(self._segments[n], bucket, bucket)) for n in numbers])
+        numbers, read = self._holders.of(bucket), self._lately_read.frames
+        return self._list([(n, read(self._segments[n], bucket, bucket, ahead)) for n in numbers])
 
-    def frames_of_segment(self, number: int) -> FrameList:
-        return self.frames_of_segments([number])
+    def read_segments_ahead(
+        self, numbers: Iterable[int], guard: AbstractContextManager[object]
+    ) -> ReadAhead:
+        """What `frames_of_segments` will want from disk; called without the guard as well."""
+        with guard:
+            segments = [self._segments[number] for number in numbers if number in self._segments]
+        return LatelyRead().read_ahead(segments, INT64_MIN, INT64_MAX)
 
-    def frames_of_segments(self, numbers: list[int]) -> FrameList:
-        return self._list([(number, self._segments[number].entries) for number in numbers])
+    def frames_of_segment(self, number: int, ahead: ReadAhead = NOTHING_AHEAD) -> FrameList:
+        return self.frames_of_segments([number], ahead)
+
+    def frames_of_segments(
+        self, numbers: Iterable[int], ahead: ReadAhead = NOTHING_AHEAD
+    ) -> FrameList:
+        return self._list([(number, self._all_of(number, ahead)) for number in numbers])
+
+    def _all_of(self, number: int, ahead: ReadAhead) -> Entries:
+        segment = self._segments[number]
+        known = ahead.get(number)
+        if known is not None and known[0] is segment.summary:
+            return known[1]
+        return segment.entries
 
     def bounds(self, number: int) -> tuple[int, int, int]:
         """(least key, greatest key, least seq) of a segment; a cut beyond any says nothing."""

@@ -38,10 +38,6 @@ class Layers:
     def first_limit(self) -> tuple[int, int]:
         return self._layers[0][0]
 
-    @property
-    def last_limit(self) -> tuple[int, int]:
-        return self._layers[-1][0]
-
     def begin(self, limits: Sequence[tuple[int, int]]) -> None:
         """Start anew, with empty layers up to these limits."""
         self._layers = deque((limit, []) for limit in limits)

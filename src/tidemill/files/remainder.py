@@ -120,9 +120,11 @@ class Remainder:
         while True:
             with folder.guard:
                 bucket = folder.index.next_bucket(self._floor)
-                if bucket is None:
-                    return None
-                frames = folder.index.frames(bucket)
+            if bucket is None:
+                return None
+            ahead = folder.index.read_ahead(bucket, folder.guard)
+            with folder.guard:
+                frames = folder.index.frames(bucket, ahead)
                 frames = cursor.live_frames(frames.where(frames.rows["seq_min"] <= self._arrived))
             self._floor = bucket
             if len(frames):

@@ -147,17 +147,21 @@ class Segment:
         if summary is None:
             raise Corrupt("a sealed segment lost its summary", path=self.path, offset=0)
         try:
-            file = self.fs.open(self.summary_path)
-            try:
-                start = summaries.HEADER_BYTES + summary.directory.nbytes
-                data = file.pread(summary.frames * ENTRY.itemsize, start)
-            finally:
-                file.close()
-            return summaries.unpack_entries(data, summary.frames, summary.entries_check)
+            return self.read_entries(summary)
         except (Corrupt, OSError) as error:
             logger.warning("summary of %s is of no use and is made again: %s", self.path, error)
             with storage_errors("reading", self.path):
                 return self._read_again(summary)
+
+    def read_entries(self, summary: Summary) -> Entries:
+        """All frames as the summary has them; `Corrupt` or `OSError` if it is of no use."""
+        file = self.fs.open(self.summary_path)
+        try:
+            start = summaries.HEADER_BYTES + summary.directory.nbytes
+            data = file.pread(summary.frames * ENTRY.itemsize, start)
+        finally:
+            file.close()
+        return summaries.unpack_entries(data, summary.frames, summary.entries_check)
 
     def _read_again(self, summary: Summary) -> Entries:
         """The entries from the segment itself; without a summary, the next round of upkeep writes a

@@ -65,17 +65,17 @@ class FactFinder:
                 self._constants.clear()
             known = self._constants.get(number)
             if known is not None and self._is_untouched(number, known):
-                alive = known.items
-            else:
-                frames = folder.index.frames_of_segment(number)
-                known = self._constants[number] = _constants(frames)
-                alive = max(
-                    int(cursor.live_frames(frames).rows["rows"].sum())
-                    for cursor in folder.cursors.values()
-                )
-                unread = frames.rows["seq_max"] > acked
-                alive = max(alive, int(frames.rows["rows"][unread].sum()))
-        return SegmentFacts(number, segment.end, known.frames, known.parts, known.items, alive)
+                return _facts(segment, known, known.items)
+        ahead = folder.index.read_segments_ahead([number], folder.guard)
+        with folder.guard:
+            frames = folder.index.frames_of_segment(number, ahead)
+            known = self._constants[number] = _constants(frames)
+            alive = max(
+                int(cursor.live_frames(frames).rows["rows"].sum())
+                for cursor in folder.cursors.values()
+            )
+        unread = frames.rows["seq_max"] > acked
+        return _facts(segment, known, max(alive, int(frames.rows["rows"][unread].sum())))
 
     def forget_gone(self) -> None:
         """Drop what was remembered of segments that are gone."""
@@ -103,6 +103,10 @@ class FactFinder:
             not cursor.fork.cuts.touching(place, known.keys, known.seqs)
             for cursor in self._folder.cursors.values()
         )
+
+
+def _facts(segment: Segment, known: _Constants, alive: int) -> SegmentFacts:
+    return SegmentFacts(segment.number, segment.end, known.frames, known.parts, known.items, alive)
 
 
 def _constants(frames: FrameList) -> _Constants:

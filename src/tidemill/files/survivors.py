@@ -64,8 +64,10 @@ class Survivors:
         """The frames to write, bucket by bucket so that memory holds the rows of one at a time;
         their bodies lie on the shelf.
         """
-        with self._folder.guard:
-            frames = self._folder.index.frames_of_segments(segments)
+        index, guard = self._folder.index, self._folder.guard
+        ahead = index.read_segments_ahead(segments, guard)
+        with guard:
+            frames = index.frames_of_segments(segments, ahead)
         needed = frames.rows["seq_max"] > self._acked
         places = frames.places
         for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
