@@ -120,7 +120,7 @@ class FileFacts(NamedTuple):
 
 @runtime_checkable
 class Surroundings(Protocol):
-    """What a file system may also know; the doctor asks, and nothing depends on it."""
+    """What a file system may also know; the doctor asks, and so does whoever looks for links."""
 
     def facts(self, path: Path) -> FileFacts: ...
 

@@ -52,7 +52,7 @@ from tidemill.files.settings import LOG, QUEUE, Settings, read_settings, write_s
 from tidemill.files.solitude import Solitude
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
-from tidemill.files.strangers import refuse_strangers
+from tidemill.files.strangers import refuse_links, refuse_strangers
 from tidemill.files.view import View
 from tidemill.limits import BUCKETS_OPEN_MAX, KEPT_BYTES_MAX, SEGMENT_BYTES, TINY_FRAMES_MIN
 
@@ -217,6 +217,7 @@ class Folder(View):
                 logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
         if not missing:
             refuse_strangers(self.fs, self.path, names, self.options.kind)
+            refuse_links(self.fs, self.path)
 
     def _make_folder(self, folder: Path) -> None:
         try:

@@ -47,6 +47,7 @@ from tidemill.files.shadow import ShadowFileSystem
 from tidemill.files.spine import SpineEntry, read_spine
 from tidemill.files.state import State, read_previous_end
 from tidemill.files.storage import storage_errors
+from tidemill.files.strangers import refuse_links
 from tidemill.files.tail import read_tail
 from tidemill.files.view import View
 
@@ -88,6 +89,7 @@ class Follower(View):
         self._is_sound = False  # False: build anew before anything is shown
         with storage_errors("opening", path):
             self._read_settings()
+            refuse_links(fs, path)
             try_sweep_readers(fs, path)
             self._build()
 

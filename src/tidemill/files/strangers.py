@@ -1,7 +1,8 @@
 """What a folder holds that is not ours: such a folder is left as it is.
 
 A folder with settings of ours is a queue, whatever else lies there. One without may be new, or its
-maker died before it was done; then it holds nothing but what making a queue leaves behind.
+maker died before it was done; then it holds nothing but what making a queue leaves behind. Folders
+in it that are links lead to what is not ours either.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from tidemill.errors import NotAQueue
-from tidemill.files.filesystem import FileSystem
+from tidemill.errors import NoAccess, NotAQueue
+from tidemill.files.filesystem import FileSystem, Surroundings
 from tidemill.files.head import NAME as HEAD_NAME
 from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.lock import NAME as LOCK_NAME
@@ -23,10 +24,8 @@ from tidemill.files.settings import DRAFT_NAME, read_settings
 from tidemill.files.settings import NAME as SETTINGS_NAME
 from tidemill.files.staging import FOLDER as STAGING_NAME
 
-_OURS = {
-    *(SETTINGS_NAME, DRAFT_NAME, LOCK_NAME, JOURNAL_NAME, HEAD_NAME),
-    *(QUARANTINE_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME),
-}
+_FOLDERS = (JOURNAL_NAME, QUARANTINE_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME)
+_OURS = {SETTINGS_NAME, DRAFT_NAME, LOCK_NAME, HEAD_NAME, *_FOLDERS}
 _OF_THE_JOURNAL = re.compile(r"\d{16}\.(segment|summary|spine|spare)")
 
 
@@ -52,3 +51,21 @@ def refuse_strangers(fs: FileSystem, folder: Path, names: Collection[str], kind:
         raise NotAQueue(
             f"{folder} holds {strange[0]!r} and is no queue; give an empty or a new folder"
         )
+
+
+def refuse_links(fs: FileSystem, folder: Path) -> None:
+    """Raise if a folder within the folder of a queue is a link: what it leads to is not ours to
+    write to. Files are refused when they are opened.
+    """
+    if not isinstance(fs, Surroundings):
+        return  # It has no links.
+    for name in _FOLDERS:
+        try:
+            found = fs.facts(folder / name)
+        except FileNotFoundError:
+            continue
+        if not found.is_folder and not found.is_file:
+            raise NoAccess(
+                f"{folder / name} is a link, and links inside a queue are not followed; put the "
+                "folder itself there"
+            )
