@@ -12,7 +12,7 @@ import pytest
 
 from tests.batch.samples import TYPED, typed_rows
 from tidemill.batch import DEFAULT, Batch, Item, join_body, to_rows
-from tidemill.errors import Bug, InvalidInput
+from tidemill.errors import InvalidInput, SchemaMismatch
 
 PAIRS = [(1, b"a"), (2, b""), (3, b"c")]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,8 +105,10 @@ def test_batches_join() -> None:
         assert found.rows() == [pair for batch in mixed for pair in batch.rows()]
         assert found.seqs.to_pylist() == [n for batch in mixed for n in batch.seqs.to_pylist()]
         assert found.times.to_pylist() == [t for batch in mixed for t in batch.times.to_pylist()]
-    with pytest.raises(Bug):
+    with pytest.raises(InvalidInput, match=r"Batch\.empty"):
         Batch.concat([])
+    with pytest.raises(SchemaMismatch, match="one schema"):
+        Batch.concat([Batch.of([(1, b"a")]), Batch.of([(1, {"n": 5})])])
 
 
 def test_a_date_that_python_cannot_hold_says_how_to_get_it() -> None:

@@ -6,12 +6,19 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidemill.batch.columns import column_from_values, normalise_column, normalise_columns
+from tidemill.batch.columns import (
+    check_depth,
+    column_from_values,
+    normalise_column,
+    normalise_columns,
+)
 from tidemill.batch.types import normal_type
 from tidemill.errors import SchemaMismatch
+from tidemill.limits import SCHEMA_DEPTH_MAX
 
 NOON = datetime(2024, 2, 29, 12, tzinfo=UTC)
 INSTANT = pa.timestamp("us", "UTC")
@@ -244,3 +251,27 @@ def test_python_values_that_would_change_are_refused(
 ) -> None:
     with pytest.raises(SchemaMismatch, match="column 'c'"):
         column_from_values(values, pa.field("c", wanted))
+
+
+def _deep(levels: int) -> list[object]:
+    found: list[object] = [1]
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+def test_what_holds_itself_is_refused_before_arrow_goes_down_into_it() -> None:
+    twice: list[object] = []
+    twice += [twice, twice]  # each level has two of the last
+    within: dict[str, object] = {}
+    within["in"] = within
+    array = np.empty(2, object)
+    array[0] = array
+    for endless in (twice, within, array, (twice,), {"a": twice}, _deep(100_000)):
+        with pytest.raises(SchemaMismatch, match="deeper than 32 levels"):
+            check_depth([1, endless], "n")
+
+
+def test_as_deep_as_a_type_may_be_is_not_too_deep() -> None:
+    check_depth([_deep(SCHEMA_DEPTH_MAX)], "n")
+    check_depth([np.zeros((2, 2)), np.array(5), {1, 2}, "text", np.array([[1], None], object)], "n")

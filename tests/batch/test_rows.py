@@ -282,7 +282,7 @@ def test_bad_keys_are_refused(data: object, key: str | None) -> None:
         (pa.table({"value": [b"a"], "seq": [1]}), "no column 'seq'"),
         (pa.table({"value": [b"a"], "time": [1]}), "no column 'time'"),
         (pd.DataFrame({"value": [b"a", 1]}), "DataFrame"),
-        (pl.Series([1]), "Series"),
+        (pl.Series([1]), "but int64 was given"),
     ],
     ids=str,
 )
@@ -427,3 +427,23 @@ def test_sorted_rows_are_not_copied() -> None:
     found, rows = sorted_by_key(keys, payload)
     assert found is keys
     assert rows is payload
+
+
+def test_a_column_by_itself_is_the_payload_whoever_made_it() -> None:
+    wanted = [{"value": b"a"}, {"value": b"b"}]
+    for data in (
+        pa.array([b"a", b"b"]),
+        pa.chunked_array([[b"a"], [b"b"]]),
+        pl.Series([b"a", b"b"]),
+        pl.Series("named", [b"a", b"b"]),
+    ):
+        assert to_rows(data, schema=DEFAULT).payload.to_pylist() == wanted
+
+
+def test_structs_are_the_columns_they_are_made_of_wherever_they_begin() -> None:
+    structs = pa.array([{"key": 1, "value": b"a"}, {"key": 2, "value": b"b"}])
+    for data in (structs[1:], pa.chunked_array([structs[1:]]), pl.from_arrow(structs)[1:]):
+        rows = to_rows(data, schema=DEFAULT)
+        assert rows.keys is not None
+        assert rows.keys.tolist() == [2]
+        assert rows.payload.to_pylist() == [{"value": b"b"}]

@@ -59,6 +59,15 @@ def refuses(
     return str(found.value)
 
 
+class PathOfBytes(os.PathLike[bytes]):
+    def __fspath__(self) -> bytes:
+        return b"queue"
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
 KEYS = {
     "over int64": 2**63,
     "under int64": -(2**63) - 1,
@@ -135,13 +144,35 @@ FORMS = {
     "a table of others": pa.table({"key": [1], "town": [b"a"]}),
     "a table of numbers": pa.table({"key": [1], "value": [5]}),
     "a null payload": pa.table({"key": [1], "value": pa.array([None], pa.binary())}),
-    "a reserved column": pa.table({"key": [1], "value": [b"a"], "seq_": [1]}),
+    "a reserved column": pa.table({"key": [1], "value": [b"a"], "seq": [1]}),
+    "another reserved column": pa.table({"time": [1], "value": [b"a"]}),
+    "a number of NumPy": [(1, np.int64(5))],
+    "a string of NumPy": [(1, np.str_("a"))],
+    "numbers of NumPy": [(1, np.zeros(3))],
+    "a scalar of Arrow": [(1, pa.scalar(b"a"))],
+    "two columns of one name": pd.DataFrame([[b"a", b"b"]], columns=["value", "value"]),
+    "a list that holds itself": [{"value": ENDLESS}],
+    "a dict that holds itself": [{"value": {"in": ENDLESS}}],
+    "a list in a tuple that holds itself": [{"value": (ENDLESS, ENDLESS)}],
 }
 
 
 @pytest.mark.parametrize("data", FORMS.values(), ids=FORMS.keys())
 def test_rows_that_do_not_fit_are_refused(queue: tm.PriorityQueue, data: object) -> None:
     refuses(queue, tm.InvalidInput, lambda: queue.push(data))
+
+
+@pytest.mark.parametrize("key", [5, b"value", ["value"]])
+def test_a_key_column_is_named_by_a_string(queue: tm.PriorityQueue, key: Any) -> None:
+    forms: list[object] = [pa.table({"value": [b"a"]}), [{"value": b"a"}], [(1, b"a")]]
+
+    def push_all() -> None:
+        for data in forms:
+            with pytest.raises(tm.InvalidKey, match="named by a string"):
+                queue.push(data, key=key)
+        queue.push(forms[0], key=key)
+
+    refuses(queue, tm.InvalidKey, push_all)
 
 
 def test_a_key_column_that_is_not_there_is_refused(queue: tm.PriorityQueue) -> None:
@@ -227,7 +258,11 @@ def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "words"), [("", "is empty"), ("a\0b", "zero byte"), (7, "string or a pathlib.Path")]
+    ("path", "words"),
+    [
+        *(("", "is empty"), ("a\0b", "zero byte"), (7, "string or a pathlib.Path")),
+        (PathOfBytes(), "string or a pathlib.Path"),
+    ],
 )
 def test_a_path_that_names_nothing_is_refused(path: Any, words: str) -> None:
     with pytest.raises(tm.InvalidInput, match=words):
@@ -248,6 +283,26 @@ def test_links_inside_a_queue_are_not_followed(tmp_path: Path) -> None:
     settings.symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(tm.NoAccess):
         tm.PriorityQueue(tmp_path / "queue")
+
+
+@pytest.mark.parametrize("name", ["journal", "quarantine", "readers", "consumers", "staging"])
+@pytest.mark.parametrize("read_only", [False, True])
+def test_folders_inside_a_queue_that_are_links_are_not_followed(
+    tmp_path: Path, name: str, read_only: bool
+) -> None:
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        queue.push([(1, b"a")])
+        queue.consumer("one")
+    inside, elsewhere = tmp_path / "queue" / name, tmp_path / "elsewhere"
+    if inside.exists():
+        inside.rename(elsewhere)
+    else:
+        elsewhere.mkdir()
+    inside.symlink_to(elsewhere)
+    before = listing(elsewhere)
+    with pytest.raises(tm.NoAccess, match=f"{name} is a link"):
+        tm.PriorityQueue(tmp_path / "queue", read_only=read_only, on_corruption="continue")
+    assert listing(elsewhere) == before
 
 
 def test_a_newer_format_version_is_left_alone(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tidemill.batch.frame import (
 )
 from tidemill.batch.pairs import FEW_ROWS, Pairs, is_plain, make_pairs
 from tidemill.batch.rows import to_rows
-from tidemill.errors import Bug, InvalidInput, MissingExtra
+from tidemill.errors import InvalidInput, MissingExtra, SchemaMismatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +133,16 @@ class Batch:
         [1, 9]
         """
         if not batches:
-            raise Bug("there is no schema in an empty list of batches")
+            raise InvalidInput("no batches have no schema; Batch.empty(schema) has one and no rows")
         full = [batch for batch in batches if len(batch)] or [batches[0]]
         if len(full) == 1:
             return full[0]
         next_seq, time_us = full[0]._first_seq, full[0]._time_us
         for batch in full:
             if next_seq is None or batch._first_seq != next_seq or batch._time_us != time_us:
-                return cls(pa.concat_batches([batch.carried() for batch in full]))
+                return cls(_put_together([batch.carried() for batch in full]))
             next_seq += len(batch)
-        return cls(pa.concat_batches([batch._body for batch in full]), full[0]._first_seq, time_us)
+        return cls(_put_together([batch._body for batch in full]), full[0]._first_seq, time_us)
 
     def __len__(self) -> int:
         return self._length
@@ -297,6 +297,13 @@ class Batch:
         return stream_of(self.to_arrow(), requested_schema)
 
 
+def _put_together(bodies: list[pa.RecordBatch]) -> pa.RecordBatch:
+    try:
+        return pa.concat_batches(bodies)
+    except pa.ArrowInvalid as cause:
+        raise SchemaMismatch(f"only batches of one schema can be put together: {cause}") from cause
+
+
 def values_of(payload: pa.RecordBatch) -> pa.Array:
     """The column `value` if the payload is that alone, else a struct of its columns.
 
@@ -317,7 +324,7 @@ def frame_of(batch: pa.RecordBatch) -> Any:
     try:
         return batch.to_pandas()
     except ImportError as cause:
-        raise MissingExtra("pandas is not installed: pip install 'tidemill[pandas]'") from cause
+        raise MissingExtra("pandas is not installed: pip install pandas") from cause
 
 
 def stream_of(batch: pa.RecordBatch, requested_schema: object = None) -> object:

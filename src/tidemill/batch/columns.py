@@ -7,16 +7,26 @@ with more digits than µs, a null where none may be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain
+from types import NoneType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tidemill.batch.types import fits, normal_type
 from tidemill.batch.wrappings import unwrapped
 from tidemill.errors import SchemaMismatch
+from tidemill.limits import SCHEMA_DEPTH_MAX
 
 _types = pa.types
+
+# What values mostly are, none of which holds others.
+_FLAT = {NoneType, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal}
+_CONTAINERS = (list, tuple, Mapping, Set, np.ndarray)
 
 
 def normalise_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -130,6 +140,7 @@ def column_from_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
     DataType(int16)
     """
     wanted = field.type
+    check_depth(values, field.name)
     try:
         if _holds_map(wanted):
             # A dict can be a struct as well as a map, so for these there is no guessing.
@@ -150,6 +161,44 @@ def column_from_values(values: Sequence[Any], field: pa.Field) -> pa.Array:
             raise
         raise SchemaMismatch(f"column {field.name!r} does not fit {wanted}: {cause}") from cause
     return normalise_column(array, field)
+
+
+def check_depth(values: Sequence[Any], column: str) -> None:
+    """Raise if the values are nested deeper than any type may be: Arrow goes down into lists and
+    dicts for as long as there are any, and ends the process if one holds itself.
+
+    >>> endless = []
+    >>> endless.append(endless)
+    >>> check_depth([endless], "n")
+    Traceback (most recent call last):
+    tidemill.errors.SchemaMismatch: column 'n' is nested deeper than 32 levels
+    """
+    level: list[Any] = [values]
+    for _ in range(SCHEMA_DEPTH_MAX + 2):
+        kinds = set(map(type, _items(level)))
+        if kinds <= _FLAT:
+            return
+        holding = {kind for kind in kinds - _FLAT if issubclass(kind, _CONTAINERS)}
+        # Each of them once, however often it is there.
+        found = {id(item): item for item in _items(level) if type(item) in holding}
+        level = list(found.values())
+    raise SchemaMismatch(f"column {column!r} is nested deeper than {SCHEMA_DEPTH_MAX} levels")
+
+
+def _items(containers: list[Any]) -> Iterable[Any]:
+    """What several containers hold, of dicts the values."""
+    return chain.from_iterable(_held_by(one) for one in containers)
+
+
+def _held_by(one: Any) -> Iterable[Any]:
+    kind = type(one)
+    if kind is list or kind is tuple:
+        return one
+    if kind is dict:
+        return one.values()
+    if kind is np.ndarray and (not one.ndim or not one.dtype.hasobject):
+        return ()  # numbers
+    return one.values() if isinstance(one, Mapping) else one
 
 
 def _holds_map(kind: pa.DataType) -> bool:

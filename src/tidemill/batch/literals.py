@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemill.batch.columns import column_from_values, normalise_columns
+from tidemill.batch.columns import check_depth, column_from_values, normalise_columns
 from tidemill.batch.keys import keys_from_values
 from tidemill.batch.schema import DEFAULT, check_payload_schema, default_if_plain, only_column
 from tidemill.batch.tables import KeysAndPayload, listed, stays
@@ -20,6 +20,8 @@ ALLOWED = (
     "give a list of bytes, of dicts or (to a queue) of (key, bytes) pairs, or an Arrow, pandas or "
     "polars table"
 )
+
+_BYTES = (bytes, bytearray, memoryview)
 
 
 def from_list(data: list[Any], schema: pa.Schema | None, key: str | None) -> KeysAndPayload:
@@ -64,18 +66,20 @@ def _from_values(values: Sequence[Any], schema: pa.Schema | None) -> pa.RecordBa
 
 
 def _binary(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    """Bytes, back to back. Arrow's own conversion would encode strings; a join takes only bytes."""
+    """Bytes, back to back. Arrow's own conversion would encode strings; a join does not."""
     try:
         joined = b"".join(values)
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
     except TypeError as cause:
         raise _no_bytes(values, field) from cause
     if len(joined) > BATCH_BYTES_MAX:
         raise TooLarge(f"one push holds at most {BATCH_BYTES_MAX // MIB} MiB: push in parts")
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] != len(joined):
-        # A memoryview counts its elements, which need not be bytes.
+        # A memoryview counts its elements, which need not be bytes; so do arrays, which are none.
+        if not all(isinstance(value, _BYTES) for value in values):
+            raise _no_bytes(values, field)
         return _binary([bytes(value) for value in values], field)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined)]
     return pa.Array.from_buffers(field.type, len(values), buffers)
@@ -83,7 +87,7 @@ def _binary(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 def _no_bytes(values: Sequence[Any], field: pa.Field) -> SchemaMismatch:
     for row, value in enumerate(values):
-        if not isinstance(value, (bytes, bytearray, memoryview)):
+        if not isinstance(value, _BYTES):
             hint = ": encode it, as in text.encode()" if isinstance(value, str) else ""
             return SchemaMismatch(
                 f"row {row}: column {field.name!r} holds bytes, not {type(value).__name__}{hint}"
@@ -133,6 +137,7 @@ def _inferred(columns: dict[str, list[Any]]) -> pa.Schema:
     for name, values in columns.items():
         if not isinstance(name, str):
             raise SchemaMismatch(f"a column is named by a string, not by {name!r}")
+        check_depth(values, name)
         try:
             fields.append(pa.field(name, pa.array(values).type))
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as cause:

@@ -26,7 +26,7 @@ from tidemill.batch.keys import Keys, stable_order
 from tidemill.batch.literals import ALLOWED, from_list
 from tidemill.batch.sizes import check_rows, check_sizes
 from tidemill.batch.tables import KeysAndPayload, from_batch, from_foreign
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, InvalidKey
 from tidemill.limits import BATCH_ROWS_MAX
 
 
@@ -61,6 +61,8 @@ def to_rows(data: object, *, schema: pa.Schema | None, key: str | None = None) -
     >>> to_rows(table, schema=DEFAULT).payload.to_pylist()
     [{'value': b'b'}, {'value': b'a'}]
     """
+    if key is not None and not isinstance(key, str):
+        raise InvalidKey(f"the column of the keys is named by a string, not by {key!r}")
     if type(data) is list:
         check_rows(len(data))
         keys, payload = from_list(data, schema, key)

@@ -13,7 +13,7 @@ from tidemill.batch.frame import KEY_FIELD, SEQ_FIELD, TIME_FIELD
 from tidemill.batch.keys import Keys, keys_from_array
 from tidemill.batch.schema import check_payload_schema, default_if_plain, only_column
 from tidemill.batch.sizes import check_rows
-from tidemill.errors import InvalidKey, SchemaMismatch, TooLarge
+from tidemill.errors import InvalidKey, SchemaMismatch, TidemillError, TooLarge
 from tidemill.limits import BATCH_BYTES_MAX, MIB
 
 KeysAndPayload = tuple[Keys | None, pa.RecordBatch]
@@ -100,22 +100,34 @@ def from_foreign(data: Any, schema: pa.Schema | None, key: str | None) -> KeysAn
             # The index is bookkeeping, not data, and as a column pandas would choose its name.
             table = pa.Table.from_pandas(data, preserve_index=False)
             return from_batch(_one_batch(table), schema, key)
-        if isinstance(data, (pa.Array, pa.ChunkedArray)) and not pa.types.is_struct(data.type):
-            array = _one_array(data) if isinstance(data, pa.ChunkedArray) else data
-            name = only_column(schema).name
-            return from_batch(pa.RecordBatch.from_arrays([array], [name]), schema, key)
+        if isinstance(data, (pa.Array, pa.ChunkedArray)):
+            return from_batch(_from_array(data, schema), schema, key)
         if hasattr(data, "__arrow_c_stream__"):
-            return from_batch(_from_stream(data), schema, key)
+            return from_batch(_from_stream(data, schema), schema, key)
         if hasattr(data, "__arrow_c_array__"):
-            return from_batch(pa.record_batch(data), schema, key)
-    except (pa.ArrowException, TypeError, OverflowError) as cause:
+            return from_batch(_from_array(pa.array(data), schema), schema, key)
+    except TidemillError:
+        raise
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as cause:
         raise SchemaMismatch(f"Arrow cannot take this {type(data).__name__}: {cause}") from cause
     return None
 
 
-def _from_stream(data: Any) -> pa.RecordBatch:
+def _from_array(data: pa.Array | pa.ChunkedArray, schema: pa.Schema | None) -> pa.RecordBatch:
+    """Structs as the columns they are made of; anything else as the only column."""
+    array = _one_array(data) if isinstance(data, pa.ChunkedArray) else data
+    if pa.types.is_struct(array.type):
+        return pa.RecordBatch.from_struct_array(array)
+    return pa.RecordBatch.from_arrays([array], [only_column(schema).name])
+
+
+def _from_stream(data: Any, schema: pa.Schema | None) -> pa.RecordBatch:
     """All batches of a stream, which may be without end: so the bounds are checked on the way."""
-    reader = pa.RecordBatchReader.from_stream(data)
+    try:
+        reader = pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid:
+        # No rows, but a column by itself, such as a Series of polars.
+        return _from_array(pa.chunked_array(data), schema)
     batches = []
     rows = size = 0
     for batch in reader:
