@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import version
+import re
+from importlib.metadata import metadata, version
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,18 @@ def test_the_package_is_marked_as_typed() -> None:
 
 def test_the_version_is_that_of_the_installed_distribution() -> None:
     assert tidemill.__version__ == version("tidemill")
+
+
+def test_every_extra_that_a_message_names_is_there() -> None:
+    """`pip install 'tidemill[...]'` is what an error tells people to type."""
+    assert tidemill.__file__ is not None
+    package = Path(tidemill.__file__).parent
+    named = {
+        extra
+        for path in package.rglob("*.py")
+        for extras in re.findall(r"tidemill\[([a-z0-9,]+)\]", path.read_text())
+        for extra in extras.split(",")
+    }
+    offered = set(metadata("tidemill").get_all("Provides-Extra") or ())
+    assert named
+    assert named <= offered

@@ -28,6 +28,7 @@ from tests.faults.driven_queue import contents
 from tests.faults.history import History
 from tests.faults.killed_child import FORK, open_queue
 from tests.faults.scripted_child import script
+from tests.services.server import skip_or_fail
 from tidemill.files.consuming_end import ConsumingEnd
 
 Tally: TypeAlias = Callable[[str, int], None]
@@ -247,9 +248,9 @@ CALLS = {
 def test_a_process_killed_at_a_system_call_loses_nothing_it_was_told(
     call: str, tmp_path: Path, tally: Tally
 ) -> None:
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
+    strace = shutil.which("strace") or ""
+    if not strace:
+        skip_or_fail("strace is not installed: make services")
     trial = subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True)
     if trial.returncode:
         pytest.skip("strace may not trace here")

@@ -105,6 +105,8 @@ def _interrupted_at(
     def interrupt(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal count
         if event in ("call", "c_return") and source in frame.f_code.co_filename:
+            if _is_collecting(frame):
+                return
             count += is_due()
             if count == number and is_due():
                 sys.setprofile(None)
@@ -118,6 +120,17 @@ def _interrupted_at(
     finally:
         sys.setprofile(None)
     return count >= number
+
+
+def _is_collecting(frame: FrameType | None) -> bool:
+    """Whether this is a finalizer, of anything that became garbage before: Python reports what it
+    raises, and goes on.
+    """
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _read(queue: tm.PriorityQueue) -> None:

@@ -298,16 +298,19 @@ def _items(batch: tm.Batch) -> list[Item]:
     ]
 
 
-def _run(examples: int, steps: int, report: Callable[[str], None]) -> None:
+def _run(examples: int, steps: int, report: Callable[[str], None]) -> int:
+    """Returns how many steps were taken."""
     before = QueueAgainstModel.steps
     run_state_machine_as_test(
         QueueAgainstModel, settings=settings(max_examples=examples, stateful_step_count=steps)
     )
-    report(f"model of the queue: {QueueAgainstModel.steps - before} steps")
+    taken = QueueAgainstModel.steps - before
+    report(f"model of the queue: {taken} steps")
+    return taken
 
 
 def test_the_queue_and_its_forks_do_what_a_dumb_model_does(report: Callable[[str], None]) -> None:
-    _run(20, 30, report)
+    assert _run(20, 30, report) > 300
 
 
 @pytest.mark.slow
@@ -315,4 +318,4 @@ def test_the_queue_and_its_forks_do_so_for_thousands_of_steps(
     report: Callable[[str], None],
 ) -> None:
     soak = os.environ.get("TIDEMILL_SOAK") == "1"
-    _run(20_000 if soak else 150, 50, report)
+    assert _run(20_000 if soak else 150, 50, report) > 3_000

@@ -67,6 +67,13 @@ class SeaweedFS(Server):
             *(f"-{name}={port}" for name, port in self._ports.items()),
         ]
 
+    def kill(self) -> None:
+        super().kill()
+        # No option moves these, and whoever is killed leaves them.
+        for part in ("master", "volume", "filer", "s3"):
+            name = f"seaweedfs-{part}-grpc-{self._ports[f'{part}.port.grpc']}.sock"
+            Path("/tmp", name).unlink(missing_ok=True)
+
     def answers(self) -> bool:
         if not greeting(self.port, b"GET / HTTP/1.0\r\n\r\n").startswith(b"HTTP/"):
             return False
