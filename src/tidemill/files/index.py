@@ -81,6 +81,7 @@ class Index:
         """What `frames_of_segments` will want from disk; called without the guard as well."""
         with guard:
             segments = [self._segments[number] for number in numbers if number in self._segments]
+        # Not kept: upkeep looks at each of them once, and pops want the ones they have there.
         return LatelyRead().read_ahead(segments, INT64_MIN, INT64_MAX)
 
     def frames_of_segment(self, number: int, ahead: ReadAhead = NOTHING_AHEAD) -> FrameList:

@@ -3,8 +3,8 @@
 They are read from the summaries, whole, since it is all of them that the checksum covers. Whoever
 goes from bucket to bucket mostly stays with a few segments for a while.
 
-What is needed under the guard is read ahead of it, for as long as a disk takes nobody else should
-wait; under the guard there is only that left to read which was sealed since.
+What is needed under the guard is read before it is taken: nobody should wait for somebody else's
+disk. Under the guard only that is left to read whose summary was written since.
 """
 
 from __future__ import annotations
