@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from pathlib import Path
 from typing import Any
 
 import tidemill as tm
@@ -38,7 +37,11 @@ class NodeProcess:
     def load(self, name: str, note: str) -> Answer:
         """Count in a thread from now on."""
         self._stopping.clear()
-        self._load = threading.Thread(target=self._count, args=(name, Path(note)), daemon=True)
+        # The note is there before the answer: who asked may read it at once.
+        handle = os.open(note, os.O_RDWR | os.O_CREAT, 0o600)
+        if not os.fstat(handle).st_size:
+            os.pwrite(handle, NOTE.pack(0, 0), 0)
+        self._load = threading.Thread(target=self._count, args=(name, handle), daemon=True)
         self._load.start()
         return {}
 
@@ -60,9 +63,8 @@ class NodeProcess:
         assert self._counters is not None
         return self._counters
 
-    def _count(self, name: str, note: Path) -> None:
-        handle = os.open(note, os.O_RDWR | os.O_CREAT, 0o600)
-        begun, saved = NOTE.unpack(os.pread(handle, NOTE.size, 0) or NOTE.pack(0, 0))
+    def _count(self, name: str, handle: int) -> None:
+        begun, saved = NOTE.unpack(os.pread(handle, NOTE.size, 0))
         while not self._stopping.is_set():
             begun += _UPDATES_PER_SAVE
             os.pwrite(handle, NOTE.pack(begun, saved), 0)
