@@ -15,6 +15,7 @@ from tests.faults.history import History
 from tests.files.counting_fs import CountingFileSystem
 from tidemill.files import committer
 from tidemill.files.filesystem import File, LocalFileSystem
+from tidemill.files.handover import hand_over
 from tidemill.files.lately_read import LatelyRead
 
 WITHIN_S = 120
@@ -202,14 +203,15 @@ def test_choosing_items_does_not_stop_pushes(tmp_path: Path) -> None:
 
 
 class SlowSummaries(LocalFileSystem):
-    """Whoever opens a summary waits, once it is told to be slow."""
+    """Users who read a summary wait, once it is told to be slow; upkeep of its own does not."""
 
     def __init__(self) -> None:
         self.is_slow = False
         self.opening, self.may_open = threading.Event(), threading.Event()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
-        if self.is_slow and path.suffix == ".summary":
+        is_read = path.suffix == ".summary" and not (write or create)
+        if self.is_slow and is_read and threading.current_thread().name.startswith("user"):
             self.opening.set()
             assert self.may_open.wait(WITHIN_S)
         return super().open(path, write=write, create=create)
@@ -238,7 +240,7 @@ def test_reading_summaries_does_not_stop_pushes(tmp_path: Path, use: str) -> Non
             maintain_in_background=False,
         ) as queue,
         tm.PriorityQueue(tmp_path / "other", bucket=tm.Width(1)) as other,
-        ThreadPoolExecutor(2) as pool,
+        ThreadPoolExecutor(2, "user") as pool,
     ):
         for start in range(0, 1_000, 10):
             queue.push([(key, bytes(500)) for key in range(start, start + 10)])
@@ -253,6 +255,30 @@ def test_reading_summaries_does_not_stop_pushes(tmp_path: Path, use: str) -> Non
         assert not used.done()
         fs.may_open.set()
         used.result(WITHIN_S)
+
+
+def test_handing_over_segments_does_not_stop_pushes(tmp_path: Path) -> None:
+    fs = SlowSummaries()
+    with (
+        tm.PriorityQueue(
+            tmp_path / "queue", sync="none", segment_bytes=64 * 1024, file_system=fs
+        ) as queue,
+        tm.PriorityQueue(tmp_path / "other", sync="none", segment_bytes=64 * 1024) as other,
+        ThreadPoolExecutor(2, "user") as pool,
+    ):
+        for start in range(0, 1_000, 10):
+            queue.push([(key, bytes(500)) for key in range(start, start + 10)])
+        with queue._core.maintenance.paused():
+            queue._core.folder.journal.finish_seals()
+        fs.is_slow = True
+        moved = pool.submit(hand_over, queue._core, queue._cursor, other._core, least_bytes=1)
+        assert fs.opening.wait(WITHIN_S)
+        assert pool.submit(queue.push, [(2_000, b"x")]).result(WITHIN_S).count == 1
+        assert not moved.done()
+        fs.may_open.set()
+        assert moved.result(WITHIN_S) == 1_000
+        assert (len(queue), len(other)) == (1, 1_000)
+        assert queue.pop(9).rows() == [(2_000, b"x")]
 
 
 def test_pushes_that_wait_at_the_same_time_share_one_write_and_one_sync(tmp_path: Path) -> None:

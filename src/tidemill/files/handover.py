@@ -141,13 +141,14 @@ def _detach(folder: Folder, cursor: Cursor) -> Lot:
             gone = journal.retired | {journal.active.number}
             numbers = [number for number in list(journal.segments) if number not in gone]
     journal.finish_seals()
-    with folder.guard:
-        segments = [
-            journal.segments[number]
-            for number in numbers
-            if len(cursor.live_frames(folder.index.frames_of_segment(number)))
-        ]
+    segments = [journal.segments[one] for one in numbers if _has_items(folder, cursor, one)]
     return Lot(segments, numbers, state, live, arrived, cuts)
+
+
+def _has_items(folder: Folder, cursor: Cursor, number: int) -> bool:
+    ahead = folder.index.read_segments_ahead([number], folder.guard)
+    with folder.guard:
+        return len(cursor.live_frames(folder.index.frames_of_segment(number, ahead))) > 0
 
 
 def _leave(folder: Folder, lot: Lot) -> None:
