@@ -16,12 +16,13 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
-from tests.faults.io_errors import FailingFileSystem
+from tests.faults.io_errors import FailingFile, FailingFileSystem
 from tests.files.counting_fs import CountingFileSystem
 from tidemill.files import follower as followers
 from tidemill.files.filesystem import File, LocalFileSystem
 from tidemill.files.head import read_head
 from tidemill.files.pin import Pin, sweep_readers
+from tidemill.files.reach import read_reach
 from tidemill.files.segment import Segment
 from tidemill.files.tail import read_tail
 
@@ -518,6 +519,79 @@ def test_what_an_owner_takes_back_disappears(tmp_path: Path) -> None:
         assert after is not None
         assert after.identity > head.identity
     owner.close()
+
+
+def test_the_spine_says_how_far_a_reader_may_go(tmp_path: Path) -> None:
+    fs = LocalFileSystem()
+    with owner_at(tmp_path, sync="full") as owner:
+        journal = owner._core.folder.journal
+        head = read_head(fs, tmp_path)
+        assert head is not None
+        for number in range(5):
+            owner.push([(number, b"a")])
+            reach = read_reach(fs, tmp_path)
+            assert reach is not None
+            assert reach.place == journal.end > head.place
+        # The head was left alone.
+        assert read_head(fs, tmp_path) == head
+        # What was synced without a record of its own has no entry.
+        owner.sync()
+        assert read_head(fs, tmp_path) == reach
+        journal.roll()
+        owner.push([(9, b"b")])
+        reach = read_reach(fs, tmp_path)
+        assert reach is not None
+        assert reach.place == journal.end
+
+
+class Spineless(LocalFileSystem):
+    """No spine can be written, from the start on or later."""
+
+    def __init__(self, *, fails_open: bool) -> None:
+        self._fails_open = fails_open
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+        file = super().open(path, write=write, create=create)
+        if path.suffix != ".spine" or not create:
+            return file
+        if self._fails_open:
+            file.close()
+            path.unlink()
+            raise OSError(errno.EIO, "no spine", str(path))
+        failing = FailingFileSystem(self)
+        failing.fail_next("pwrite")
+        return FailingFile(failing, file, path)
+
+
+@pytest.mark.parametrize("fails_open", [True, False])
+def test_without_a_spine_the_head_says_how_far(tmp_path: Path, fails_open: bool) -> None:
+    fs = Spineless(fails_open=fails_open)
+    with owner_at(tmp_path, sync="full", file_system=fs) as owner, reader_at(tmp_path) as reader:
+        for number in range(3):
+            owner.push([(number, b"a")])
+            assert len(reader) == number + 1
+            head = read_head(fs, tmp_path)
+            assert head is not None
+            assert head.place == owner._core.folder.journal.end
+
+
+def test_a_segment_that_was_sealed_while_a_reader_looked_is_not_missed(tmp_path: Path) -> None:
+    class Rolling(LocalFileSystem):
+        """The owner begins a segment, and ends the one before, just as somebody wants its spine."""
+
+        def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+            if path.suffix == ".spine" and len(owner) == 1:
+                owner._core.folder.journal.roll()
+                owner._core.folder.journal.finish_seals()
+                owner.push([(2, b"b")])
+            return super().open(path, write=write, create=create)
+
+    with owner_at(tmp_path, sync="full") as owner:
+        owner.push([(1, b"a")])
+        reach = read_reach(Rolling(), tmp_path)
+        assert len(owner) == 2
+        assert reach is not None
+        assert reach.place == owner._core.folder.journal.end
 
 
 def test_an_operation_that_is_not_whole_is_not_shown(tmp_path: Path) -> None:

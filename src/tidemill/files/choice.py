@@ -20,12 +20,16 @@ class Choice(NamedTuple):
     moves: list[tuple[Run, int]]
 
 
+def choice_in(run: Run, start: int, stop: int) -> Choice:
+    """Rows [start, stop) of a single run."""
+    return Choice(run.batch(start, stop), stop - start, run.row(stop - 1), [(run, stop)])
+
+
 def choose_from(slices: list[tuple[Run, int, int]], rows: int) -> Choice:
     """The first `rows` rows, in order, of these parts of runs, each given as (run, start, stop)."""
     if len(slices) == 1:
         run, start, stop = slices[0]
-        stop = min(stop, start + rows)
-        return Choice(run.batch(start, stop), stop - start, run.row(stop - 1), [(run, stop)])
+        return choice_in(run, start, min(stop, start + rows))
     if _ordered(slices) and sum(stop - start for _, start, stop in slices) <= rows:
         batch = Batch.concat([run.batch(start, stop) for run, start, stop in slices])
         run, _, stop = slices[-1]

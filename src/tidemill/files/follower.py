@@ -31,12 +31,13 @@ from tidemill.files.filesystem import FileSystem
 from tidemill.files.folder import FolderOptions, choose_of
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import FrameList, buckets_of
-from tidemill.files.head import Head, read_head
+from tidemill.files.head import Head
 from tidemill.files.hold import Holds
 from tidemill.files.index import Index
 from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.pin import Pin, try_sweep_readers
+from tidemill.files.reach import read_reach
 from tidemill.files.record import Kind, split_place
 from tidemill.files.recovery import Recovery
 from tidemill.files.replay import Replay
@@ -160,7 +161,7 @@ class Follower(View):
         return True
 
     def _catch_up(self) -> None:
-        head = read_head(self.fs, self.path)
+        head = read_reach(self.fs, self.path)
         if not self._is_sound or _identity(head) != _identity(self._head):
             self._build()
             return
@@ -262,7 +263,7 @@ class Follower(View):
 
     def _try_build(self, pin: Pin) -> _Built:
         settings = self._read_settings()
-        head = read_head(self.fs, self.path)
+        head = read_reach(self.fs, self.path)
         if head is None:
             return self._recover(pin, settings)
         base, opening = self._newest(pin, head)
@@ -298,7 +299,7 @@ class Follower(View):
                 tolerate_damage=self.tolerates_damage,
             ).run()
         except Corrupt as damage:
-            if read_head(self.fs, self.path) is not None:
+            if read_reach(self.fs, self.path) is not None:
                 # An owner has come, and does in earnest what was tried here.
                 raise FileNotFoundError(damage.reason) from damage
             path = self._journal / (damage.path or self._journal).name

@@ -11,9 +11,11 @@
         48      8  zero
         56      8  xxh3 of the 56 bytes before
 
-The owner writes it when it opens, after each sync, and when it begins a segment. Nothing is written
-after an operation that need not be synced: readers find such operations behind the head by
-themselves, since each of them is whole or not there.
+The owner writes it when it opens, and when it begins a segment. From there on the spine of that
+segment, which gets an entry after each sync, says how far readers may go (see `reach`); where it
+cannot, the head is written instead. Nothing is written after an operation that need not be synced:
+readers find such operations behind the head by themselves, since each of them is whole or not
+there.
 
 A head of another boot says nothing: power may have failed since, and took what was not on disk.
 """
@@ -35,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "head"
 MAGIC = b"TMHD"
-VERSION = 1
+VERSION = 2  # 1: the head alone said how far
 BYTES = 64
 _FIELDS = struct.Struct("<4sBBHQQQ16sQ")
 _CHECK = struct.Struct("<Q")
@@ -95,23 +97,19 @@ class HeadFile:
 
     def publish(self, place: int) -> None:
         """Let readers see everything up to `place`."""
-        self.put(place, self.pack(place))
-
-    def pack(self, place: int) -> bytes:
-        """What to write once readers may see everything up to `place`."""
+        self._place = place
         fields = _FIELDS.pack(
             MAGIC, VERSION, self._flags, 0, place, self._epoch, self._undone, self._boot, 0
         )
-        return fields + _CHECK.pack(_digest(fields))
-
-    def put(self, place: int, packed: bytes) -> None:
-        """Write what was packed for `place`."""
-        self._place = place
         try:
-            self._file.pwrite([packed], 0)
+            self._file.pwrite([fields + _CHECK.pack(_digest(fields))], 0)
         except OSError as error:
             # The operation itself is written; readers see it with the next one.
             logger.warning("readers of %s are behind: %s", self.path.parent, error)
+
+    def note(self, place: int) -> None:
+        """Readers know by other means that they may see everything up to `place`."""
+        self._place = place
 
     def undo(self) -> None:
         """Let readers know that something behind the head was taken back."""

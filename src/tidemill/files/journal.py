@@ -158,12 +158,13 @@ class Journal:
         """Make what was appended last, and let readers and the spine know. Called under the sync
         lock.
         """
-        # Made ready while the disk is at work.
-        end, spine, head = self.end, self._spine, self._head
-        entries, shown = spine.pack(end), head.pack(end)
+        end, spine = self.end, self._spine
+        entries = spine.pack(end)  # Made ready while the disk is at work.
         self._sync_all()
-        head.put(end, shown)
-        spine.put(entries)
+        if spine.put(entries):
+            self._head.note(end)
+        else:
+            self._head.publish(end)
 
     def sync(self) -> None:
         """Make everything appended so far last."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from operator import itemgetter
 
-from tidemill.files.choice import Choice, choose_from
+from tidemill.files.choice import Choice, choice_in, choose_from
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.late import Late
 from tidemill.files.layers import Layers
@@ -74,6 +74,7 @@ class Merge:
         self._windows: list[Run] = []
         self._ahead: SortedAhead | None = None  # the window behind those
         self._late = Late(bytes_max)
+        self._ready: Choice | None = None  # what comes next, if no more and no less is wanted
 
     def add(self, sources: Iterable[Source]) -> None:
         """Take note of frames that were pushed after the merge was opened."""
@@ -110,7 +111,10 @@ class Merge:
                 and not late.near
                 and (not late.far or run.last < late.far[0][:2])
             ):
-                return Choice(run.batch(start, stop), rows, run.row(stop - 1), [(run, stop)])
+                ready = self._ready
+                if ready is not None and ready.rows == rows and ready.moves == [(run, stop)]:
+                    return ready
+                return choice_in(run, start, stop)
         if late:
             slices = self._slices_with_late(rows, key_max)
         else:
@@ -138,6 +142,13 @@ class Merge:
             windows.pop(0)
         if self._late.near:
             self._late.drop_used()
+        # Who takes so many mostly does it again. Now the disk may be at work, and it costs nothing.
+        self._ready = None
+        if windows and len(choice.moves) == 1:
+            run = windows[0]
+            start, stop = run.position, run.position + choice.rows
+            if stop <= run.rows:
+                self._ready = choice_in(run, start, stop)
 
     def _slices(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], int]:
         """(parts of the windows that hold the next rows, how many that is)."""
@@ -162,6 +173,7 @@ class Merge:
         """Make the rest of the windows ordinary runs, so that new windows can be made of all."""
         self._loaded += [Loaded(window, None) for window in self._windows]
         self._windows.clear()
+        self._ready = None
         if self._ahead is not None:
             self._loaded.append(Loaded(self._ahead.wait(), None))
             self._ahead = None

@@ -15,6 +15,7 @@ from tidemill.files.open_files import PooledFile
 from tidemill.files.origin import Origin
 from tidemill.files.record import split_place
 from tidemill.files.scan import Damage, entry_of, scan
+from tidemill.files.spine import spine_path
 from tidemill.files.storage import drop_file, storage_errors
 from tidemill.files.summary import Summary
 
@@ -65,7 +66,7 @@ class Segment:
 
     @property
     def spine_path(self) -> Path:
-        return self.path.with_suffix(".spine")
+        return spine_path(self.path)
 
     def seal(self) -> None:
         """Stop appending: the table turns into a directory and sorted entries."""

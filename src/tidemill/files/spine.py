@@ -2,7 +2,7 @@
 
 It is derived, never synced, and gone once the segment has its summary. It serves when something is
 damaged: it vouches for records behind one whose own length can no longer be read, and for what had
-been promised.
+been promised. And it tells readers how far the owner has synced: see `head`.
 
 One entry is 32 bytes: place, length, rows, synced, check. An entry of length 0 only moves `synced`.
 """
@@ -27,7 +27,13 @@ _FIELDS = struct.Struct("<QIIQ")
 _CHECK = struct.Struct("<Q")
 ENTRY_BYTES = 32
 _WAITING_MAX = 1024
+_LAST_ENTRIES = 8  # that readers look at
 _digest = xxhash.xxh3_64_intdigest
+
+
+def spine_path(segment: Path) -> Path:
+    """The spine of the segment that lies there."""
+    return segment.with_suffix(".spine")
 
 
 class SpineEntry(NamedTuple):
@@ -80,16 +86,18 @@ class SpineFile:
         self._waiting.clear()
         return b"".join(parts)
 
-    def put(self, entries: bytes) -> None:
-        """Write what was packed."""
-        if self._file is None:
-            return
+    def put(self, entries: bytes) -> bool:
+        """Write what was packed; whether there was something, and it is there."""
+        if self._file is None or not entries:
+            return False
         try:
             self._file.pwrite([entries], self._end)
         except OSError as error:
             logger.warning("the spine %s ends early: %s", self._path, error)
             self.close()
+            return False
         self._end += len(entries)
+        return True
 
     def sync(self) -> None:
         if self._file is not None:
@@ -112,6 +120,24 @@ def unpack_entries(data: bytes) -> list[SpineEntry]:
         if _CHECK.unpack_from(data, start + _FIELDS.size)[0] == _digest(fields):
             found.append(SpineEntry(*_FIELDS.unpack(fields)))
     return found
+
+
+def read_synced(fs: FileSystem, path: Path) -> int | None:
+    """How far the disk was safe by the last entries of a spine; None if it is not there, or says
+    nothing.
+    """
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        whole_bytes = file.size() // ENTRY_BYTES * ENTRY_BYTES
+        # More than one, for the last may be being written.
+        length = min(whole_bytes, _LAST_ENTRIES * ENTRY_BYTES)
+        entries = unpack_entries(file.pread(length, whole_bytes - length))
+    finally:
+        file.close()
+    return max([entry.synced for entry in entries], default=None)
 
 
 def read_spine(fs: FileSystem, path: Path, segment: int) -> list[SpineEntry]:
