@@ -63,7 +63,7 @@ def test_the_loop_goes_on_while_a_peer_is_waited_for() -> None:
         # Connections are taken by the system, and nobody ever answers on them.
         silent = socket.create_server(("127.0.0.1", 0))
         port = silent.getsockname()[1]
-        options = {"peers": [f"127.0.0.1:{port}"], "timeout_ms": 300, "sync_ms": 3_600_000}
+        options = {"peers": [f"127.0.0.1:{port}"], "timeout_ms": 2_000, "sync_ms": 3_600_000}
         async with tm.aio.Counters("node-1", **options) as counters:
             waiting = asyncio.ensure_future(counters.sync())
             steps = 0

@@ -21,7 +21,7 @@ from tests.files.counting_fs import CountingFileSystem
 from tidemill.files.solitude import Solitude
 from tidemill.limits import GUARDED_SYNC_S_MAX, GUARDED_SYNCS_IN_A_ROW, UNGUARDED_SYNCS
 
-WITHIN_S = 20
+WITHIN_S = 60
 T = TypeVar("T")
 
 LOOKS: dict[str, Callable[[tm.PriorityQueue], list[bytes]]] = {

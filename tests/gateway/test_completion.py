@@ -73,10 +73,10 @@ def test_zsh_completes(shell: Shell) -> None:
         ("tidemill push spool/ --from ev", "--from events.csv"),
         ("tidemill fork cr", "tidemill fork create "),
     ):
-        assert grown in _typed(shell, line), line
+        assert grown in _typed(shell, line, grown), line
 
 
-def _typed(shell: Shell, line: str) -> str:
+def _typed(shell: Shell, line: str, awaited: str) -> str:
     """What an interactive zsh shows when this is typed, and the tab key pressed."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -92,7 +92,7 @@ def _typed(shell: Shell, line: str) -> str:
     try:
         _wait_for(leader, "> ")
         os.write(leader, f"{line}\t".encode())
-        return _until_quiet(leader)
+        return _shown_until(leader, awaited)
     finally:
         process.kill()
         process.wait()
@@ -105,11 +105,14 @@ def _wait_for(leader: int, text: str) -> None:
         seen += os.read(leader, 1000).decode(errors="replace")
 
 
-def _until_quiet(leader: int) -> str:
-    """What is shown until nothing more comes; the shell does not say when it is done."""
-    seen, deadline = "", time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if not select.select([leader], [], [], 3)[0]:
-            break
-        seen += os.read(leader, 1000).decode(errors="replace")
-    return seen.replace("\r", "").replace("\b", "")
+def _shown_until(leader: int, awaited: str) -> str:
+    """What is shown until this is part of it, or there was time enough: the shell does not say when
+    it is done.
+    """
+    seen = shown = ""
+    deadline = time.monotonic() + 60
+    while awaited not in shown and time.monotonic() < deadline:
+        if select.select([leader], [], [], 1)[0]:
+            seen += os.read(leader, 1000).decode(errors="replace")
+            shown = seen.replace("\r", "").replace("\b", "")
+    return shown

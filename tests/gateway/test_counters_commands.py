@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -147,11 +148,15 @@ def test_what_cannot_be_understood_is_told(run: Run, arguments: str) -> None:
 
 
 def test_a_node_that_has_to_stop_ends_the_command(
-    shell: Shell, serve: Callable[[str], Serving]
+    shell: Shell, serve: Callable[[str], Serving], run: Run
 ) -> None:
     with tm.Counters("hub", listen="127.0.0.1:0") as hub:
         listen = f"--listen 127.0.0.1:0 --peer {hub.address} --sync-ms 20"
         first = serve(f"node-1 {listen}")
+        # The hub knows it before there is another of its name.
+        run(f"add {first.said['address']} seen")
+        while not hub.all()[0]:
+            time.sleep(0.01)
         second = serve(f"node-1 {listen}")
         ended = [one._process.wait(timeout=60) for one in (first,)]
     assert ended == [13]

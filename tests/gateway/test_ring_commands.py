@@ -221,4 +221,4 @@ def test_watch_ends_with_an_interrupt(shell: Shell, ring: str) -> None:
         assert watching.stdout is not None
         assert watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == 0
+        assert watching.wait(60) == 0

@@ -370,7 +370,7 @@ class TestOutcomes:
     def test_asking_for_an_operation_that_is_stuck_ends_it(
         self, store: MemoryStore, ring: Ring
     ) -> None:
-        _stuck(store, "alerts", lock_ms=50)
+        _stuck(store, "alerts", lock_ms=1_000)
         assert ring.outcome("stuck") == tm.Outcome("running")
         deadline = time.monotonic() + 30
         while ring.outcome("stuck") == tm.Outcome("running"):

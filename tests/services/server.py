@@ -5,6 +5,7 @@ an end by process id.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -116,6 +117,10 @@ class Server(ABC):
             self._process = None
 
 
+# Below those that the system gives away itself, and for each worker of the tests its own: nobody
+# else takes a port between the choice and the start of a server, or while one is restarted.
+_PORTS_FROM = 16_000
+_PORTS_PER_WORKER = 1_000
 _given_ports: set[int] = set()
 
 
@@ -123,10 +128,14 @@ def free_port() -> int:
     """A port that nobody listens on now; each time another, as a server may ask for several before
     it listens on any.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16
     while True:
+        port = _PORTS_FROM + worker * _PORTS_PER_WORKER + random.randrange(_PORTS_PER_WORKER)
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
         if port not in _given_ports:
             _given_ports.add(port)
             return port

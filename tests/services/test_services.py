@@ -11,14 +11,16 @@ from tests.services.server import skip_or_fail
 from tests.services.tcp_proxy import Fault, Kind, TcpProxy
 
 
-def _through(proxy: TcpProxy, database: str) -> pymysql.Connection[pymysql.cursors.Cursor]:
+def _through(
+    proxy: TcpProxy, database: str, *, patience_s: float = 30
+) -> pymysql.Connection[pymysql.cursors.Cursor]:
     return pymysql.connect(
         host="127.0.0.1",
         port=proxy.port,
         user="root",
         database=database,
         autocommit=True,
-        read_timeout=0.3,
+        read_timeout=patience_s,
     )
 
 
@@ -51,7 +53,8 @@ def test_a_fault_hits_the_packet_that_it_is_for(
     """Packet 0 is the statement, packet 1 its answer, packet 2 the next statement."""
     mariadb.execute(f"CREATE TABLE {database}.t (id INT PRIMARY KEY) ENGINE=InnoDB")
     with TcpProxy(mariadb.port) as proxy:
-        connection = _through(proxy, database)
+        # Nothing but patience ends a black hole.
+        connection = _through(proxy, database, patience_s=3 if kind == "blackhole" else 30)
         proxy.arm(Fault(at, kind))
         insert = "INSERT INTO t SELECT COUNT(*) FROM t"
         if at == 2:

@@ -78,8 +78,9 @@ def test_a_long_job_has_a_bar_that_is_gone_before_the_program_goes_on() -> None:
     bar = before.removeprefix(quiet)
     assert re.search(r"Spark [━─]{24} \d+ %  \d tasks  \d+ tasks/s", bar)
     assert bar.endswith(WIPED)
-    assert re.sub(r"\r\x1b\[K(Spark [^\r]*)?", "", bar) == ""
-    assert after == RAISED
+    # On a busy machine the job behind it may be long enough for a bar as well.
+    without_bars = [re.sub(r"\r\x1b\[K(Spark [^\r]*)?", "", part) for part in (bar, after)]
+    assert without_bars == ["", RAISED]
 
 
 class Stage:

@@ -27,7 +27,7 @@ from tidemill.counters.replication.parcel import pack, unpack
 Start = Callable[..., tm.Counters]
 
 NEVER_MS = 3_600_000  # in a test that says itself when nodes exchange
-EVENTUALLY_S = 20.0
+EVENTUALLY_S = 60.0
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_closing_does_not_wait_for_a_silent_peer(start: Start) -> None:
         one.upsert("visits")
         begun = time.monotonic()
         one.close()
-        assert time.monotonic() - begun < EVENTUALLY_S, "its time limit is 30 s"
+        assert time.monotonic() - begun < 20, "its time limit is 30 s"
 
 
 def test_nodes_speak_over_ipv6(start: Start) -> None:

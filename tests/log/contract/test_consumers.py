@@ -96,7 +96,7 @@ def test_a_receiver_that_stores_nothing_hears_that_it_was_overtaken(
         with pytest.raises(Fenced):  # noqa: PT012 (it may give some of what it has read ahead)
             while old.receive() is not None:
                 pass
-        assert time.monotonic() - began_s < 5
+        assert time.monotonic() - began_s < 30
         with pytest.raises(Fenced):
             old.ack(1)
 
@@ -111,7 +111,7 @@ def test_rows_read_ahead_are_not_given_by_a_receiver_that_was_overtaken(
         old.listen(heard.set)
         other.claim_consumer("one", start=1)
         while old._ack_failure is None:
-            assert heard.wait(10)
+            assert heard.wait(60)
             heard.clear()
         with pytest.raises(Fenced):
             old.receive()

@@ -79,7 +79,7 @@ def test_a_watcher_is_told_of_new_rows(store: LogStore) -> None:
     writer = store.claim()
     woken.clear()
     append(writer, [b"a"])
-    assert woken.wait(10)
+    assert woken.wait(60)
     unwatch()
     woken.clear()
     append(writer, [b"b"])

@@ -116,8 +116,9 @@ def test_a_row_whose_pointer_was_locked_for_too_long_is_there_once(
     other.execute("SELECT * FROM queue_log_pointers WHERE name = '/writer' FOR UPDATE")
     with ThreadPoolExecutor(1) as threads:
         sending = threads.submit(append, writer, [b"b", b"c"])
-        with pytest.raises(TimeoutError):
-            sending.result(timeout=1.5)
+        while not writer._is_settling:  # Its wait for the lock has ended.
+            assert not sending.done()
+            time.sleep(0.001)
         assert read_all(store) == [b"a"]
         other.execute("ROLLBACK")
         assert sending.result(timeout=30).first == 2
@@ -352,10 +353,12 @@ def test_writes_are_throttled_while_groups_absorb_the_load(
         took_s = time.monotonic() - started
         found = log.read(1, rows_max=100_000).rows()
         sent.check(found)
+    total = 0
     for shard in range(2):
         ((writes,),) = mariadb.execute(f"SELECT COUNT(*) FROM {database}.queue_log_002_{shard:04}")
         assert int(str(writes)) <= 20 * took_s + 1
-    assert sent.confirmations > 2 * 20 * took_s  # More than one send in each write.
+        total += int(str(writes))
+    assert sent.confirmations > total  # More than one send in each write.
 
 
 def test_a_lane_that_writes_ahead_of_another_is_throttled_as_well(open_log: Open) -> None:
@@ -477,7 +480,7 @@ def test_closing_waits_for_nobody_when_the_server_is_away(mariadb: MariaDB, data
         while not writer._is_settling:
             time.sleep(0.001)
         store.close()
-        sending.join(timeout=10)
+        sending.join(timeout=60)
         assert not sending.is_alive()
         assert len(failures) == 1
 
