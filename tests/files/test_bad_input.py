@@ -23,6 +23,8 @@ import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
 from tests.temporary import FOLDER
 from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.operation import Consume
+from tidemill.files.pushes import push_operation
 from tidemill.limits import ITEM_BYTES_MAX
 
 _NOBODY = 65534  # a user who owns nothing
@@ -420,6 +422,40 @@ def test_a_queue_can_be_popped_on_a_disk_without_room_for_a_segment(
             queue.push([(0, bytes(64 * 1024))])
     with tm.PriorityQueue(place / "queue") as queue:
         assert queue.pop(-1).keys.to_pylist() == list(range(10, 1_000))
+
+
+def test_a_queue_that_filled_its_disk_can_be_emptied(mounted: Callable[[str], Path]) -> None:
+    """Also where the segment is full to the last byte, and there is no room for another."""
+    place = mounted("size=4500k")
+    with tm.PriorityQueue(
+        place / "queue", segment_bytes=1024 * 1024, maintain_in_background=False
+    ) as queue:
+        audit = queue.fork("audit")
+        count = 0
+        for size in (20_000, 1_000, 10):
+            try:
+                while True:
+                    queue.push([(count, os.urandom(size))])
+                    count += 1
+            except tm.DiskFull:
+                continue
+        for key in range(19):
+            assert queue.pop().keys.to_pylist() == [key]
+        # Also in the company of a push.
+        folder, cursor = queue._core.folder, queue._cursor
+        pushed = push_operation(folder, folder.preparation.given([(0, bytes(900_000))]))
+        chosen = cursor.select(1, 2**63 - 1)
+        taken = Consume(cursor.fork.id, chosen.cut, 1, True, chosen)
+        with pytest.raises(tm.DiskFull):
+            folder.commit_all([pushed, taken])
+        assert (type(pushed.failure), taken.failure) == (tm.DiskFull, None)
+        assert queue.delete(19, 29) == 10
+    with tm.PriorityQueue(place / "queue") as queue:
+        audit = queue.fork("audit")
+        assert (queue.clear(), audit.pop(5).keys.to_pylist()) == (count - 30, [0, 1, 2, 3, 4])
+        audit.remove()
+        queue._core.maintenance.run_round()
+        queue.push([(1, bytes(1_000_000))])
 
 
 def test_a_read_only_file_system_gives_no_access(mounted: Callable[[str], Path]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tidemill.errors import TidemillError
+from tidemill.errors import DiskFull, TidemillError
 from tidemill.files.combining import Combining
 from tidemill.files.operation import Operation, PushOne
 from tidemill.files.preparation import Preparation
@@ -71,8 +71,15 @@ class Committer(Combining[Operation]):
         try:
             self._write(part)
         except TidemillError as failure:
+            again: list[Operation] = []
+            if isinstance(failure, DiskFull):
+                # What makes room must not fail for the company of what needs some.
+                again = [operation for operation in part if operation.takes_last_room]
             for operation in [*part, *singles]:
-                operation.failure = failure
+                if len(again) == len(part) or operation not in again:
+                    operation.failure = failure
+            if 0 < len(again) < len(part):
+                self._commit_part(again)
 
 
 def _head(operations: list[Operation]) -> list[Operation]:

@@ -360,7 +360,7 @@ class Folder(View):
         if whole.apart:
             journal.seal_soon(records_min=TINY_FRAMES_MIN)
         time_us = max(state.time_us, self.clock.time_ns() // 1000)
-        draft = journal.begin(whole.total_bytes, state.next_seq, time_us)
+        draft = journal.begin(whole.total_bytes, state.next_seq, time_us, whole.takes_last_room)
         whole.draft(draft)
         journal.append(draft, whole.sync)
         if whole.apart:

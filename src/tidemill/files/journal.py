@@ -99,15 +99,15 @@ class Journal:
         """
         return max(self.segment_bytes, start + self.segment_bytes // 2)
 
-    def begin(self, total: int, next_seq: int, time_us: int) -> Draft:
+    def begin(self, total: int, next_seq: int, time_us: int, takes_last_room: bool = True) -> Draft:
         """Make room for `total` bytes and start laying them out; a full disk shows here."""
         if self.failure is not None:
             self.check()
         active = self.active
         if active.end + total > self._room:
-            active = self._make_room(total)
+            active = self._make_room(total, takes_last_room)
         elif self._records >= RECORDS_PER_SEGMENT_MAX:
-            active = self.roll(total)
+            active = self.roll(total, takes_last_room)
         return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
     def append(self, draft: Draft, sync: bool) -> None:
@@ -235,7 +235,7 @@ class Journal:
 
     def create_first(self) -> None:
         """Start an empty journal."""
-        self._start_segment(1, 0)
+        self._start_segment(1, 0, takes_last_room=False)
 
     def adopt(
         self, segments: list[Segment], spine: list[SpineEntry], *, keeps_spine: bool = False
@@ -289,9 +289,10 @@ class Journal:
             self._spine.close()
             self._head.close()
 
-    def roll(self, needed: int = 0) -> Segment:
+    def roll(self, needed: int = 0, takes_last_room: bool = True) -> Segment:
         """Go on in a new segment; the one before is sealed."""
-        return self._start_segment(self.active.number + 1, needed)
+        number = self.active.number + 1
+        return self._start_segment(number, needed, takes_last_room=takes_last_room)
 
     def seal_soon(self, *, records_min: int = 0) -> None:
         """Let what is written next begin a new segment, if this one holds more than so many
@@ -321,7 +322,14 @@ class Journal:
             self.synced = before
             raise
 
-    def _start_segment(self, number: int, needed: int, state: StateBytes | None = None) -> Segment:
+    def _start_segment(
+        self,
+        number: int,
+        needed: int,
+        state: StateBytes | None = None,
+        *,
+        takes_last_room: bool = True,
+    ) -> Segment:
         previous_end = self.active.end if self.segments else 0
         # A list, because upkeep removes segments meanwhile.
         standing = [other for other in list(self.segments) if other not in self.retired]
@@ -335,7 +343,16 @@ class Journal:
         for commit in (False, True):
             draft.add(Kind.STATE, state, commit=commit)
         path = segment_path(self.folder, number)
-        file, allocated, old_to = self._create(path, allocated, draft.parts)
+        has_spare = self.spare.bytes > 0
+        try:
+            file, allocated, old_to = self._create(path, allocated, draft.parts)
+        except DiskFull:
+            if self.failure is not None or not (takes_last_room or has_spare):
+                raise
+            self.spare.drop()
+            # To pop is how room is made, and needs next to none.
+            allocated = size + needed if takes_last_room else allocated
+            file, allocated, old_to = self._create(path, allocated, draft.parts)
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
             self.active.seal()
@@ -394,7 +411,7 @@ class Journal:
             raise failure from error
         return file, length, 0 if spare is None else spare.written
 
-    def _allocate(self, segment: Segment, needed: int) -> None:
+    def _allocate(self, segment: Segment, needed: int, takes_last_room: bool) -> None:
         """Reserve room before writing, so that a full disk is noticed while nothing has changed."""
         least = segment.end + needed
         wanted = max(self.capacity(segment.start), least)
@@ -403,20 +420,22 @@ class Journal:
             with storage_errors("growing", segment.path):
                 segment.file.allocate(wanted)
         except DiskFull:
-            # To pop is how room is made, and needs next to none.
-            wanted = least
+            # As in a new segment.
+            if not (takes_last_room or self.spare.bytes):
+                raise
+            wanted = least if takes_last_room else wanted
             with storage_errors("growing", segment.path):
                 self.spare.drop()
                 segment.file.allocate(wanted)
         self._set_rest(segment, wanted)
 
-    def _make_room(self, needed: int) -> Segment:
+    def _make_room(self, needed: int, takes_last_room: bool) -> Segment:
         """The segment to append so many bytes to: the active one, grown if need be, or the next."""
         active = self.active
         if active.end + needed > self.capacity(active.start) and active.end > active.start:
-            return self.roll(needed)
+            return self.roll(needed, takes_last_room)
         if active.end + needed > self._rest.allocated:
-            self._allocate(active, needed)
+            self._allocate(active, needed, takes_last_room)
         return active
 
     def _set_rest(self, segment: Segment, allocated: int, old_to: int = 0) -> None:

@@ -15,6 +15,8 @@ from tidemill.files.state import State
 class AppendRows(Operation):
     """Rows with the numbers from `first` on, and the marks of their producers."""
 
+    takes_last_room = False
+
     def __init__(
         self, first: int, frames: Sequence[PreparedFrame], marks: Sequence[Mark], *, sync: bool
     ) -> None:

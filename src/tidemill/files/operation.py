@@ -46,6 +46,8 @@ class Operation(Request):
     """One operation on its way into the journal."""
 
     apart = False  # whether it is to have a segment of its own
+    # Whether it may use up the disk. What adds something leaves room to what makes room.
+    takes_last_room = True
     frames: Sequence[PreparedFrame] = ()
     closing: Sequence[tuple[Kind, bytes]] = ()  # the records behind the frames
     entries: Sequence[Entry] = ()  # of the frames, once they are laid out
@@ -102,6 +104,7 @@ class Group(Operation):
     def __init__(self, members: Sequence[Operation]) -> None:
         super().__init__(any(member.sync for member in members))
         self.apart = any(member.apart for member in members)
+        self.takes_last_room = all(member.takes_last_room for member in members)
         self._members = members
 
     @property
@@ -116,6 +119,8 @@ class Group(Operation):
 class Push(Operation):
     """Items for every fork."""
 
+    takes_last_room = False
+
     @property
     def seqs(self) -> tuple[int, int]:
         return self.entries[0].seq_min, self.entries[-1].seq_max
@@ -129,6 +134,8 @@ class PushOne(Operation):
     of their own so that their numbers stay together.
     """
 
+    takes_last_room = False
+
     def __init__(self, row: GivenRows | PlainRow, sync: bool) -> None:
         super().__init__(sync)
         self.row = row
@@ -141,6 +148,8 @@ class PushOne(Operation):
 
 class PushTogether(Operation):
     """Single items that share their frames; `ranks` says which of the sorted rows each became."""
+
+    takes_last_room = False
 
     def __init__(
         self,
@@ -197,6 +206,8 @@ class Consume(Operation):
 
 class MakeFork(Operation):
     """A new consuming end that starts where its parent stands."""
+
+    takes_last_room = False
 
     def __init__(self, id: int, name: str, parent: int) -> None:
         document = {"id": id, "name": name, "parent": parent}
