@@ -7,6 +7,8 @@ import time
 from typing import Protocol
 
 from tidemill.errors import InvalidInput
+from tidemill.numbers import whole_number
+from tidemill.shown import shown
 
 
 class Clock(Protocol):
@@ -35,8 +37,9 @@ class SystemClock:
         return condition.wait(timeout_s)
 
 
-def wait_seconds(wait_s: float) -> float:
+def wait_seconds(wait_s: object) -> float:
     """A wait as a caller gave it, checked, and no longer than threads can wait."""
-    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
-        raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {wait_s!r}")
-    return float(min(wait_s, threading.TIMEOUT_MAX))
+    seconds = wait_s if isinstance(wait_s, float) else whole_number(wait_s)
+    if seconds is None or not seconds >= 0:
+        raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {shown(wait_s)}")
+    return float(min(seconds, threading.TIMEOUT_MAX))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -260,6 +261,18 @@ def _deep(levels: int) -> list[object]:
     return found
 
 
+class Hiding(list[object]):
+    """Says that it holds something else; Arrow does not ask."""
+
+    def __iter__(self) -> Iterator[object]:
+        return iter([1])
+
+
+class HidingDict(dict[str, object]):
+    def values(self) -> Any:
+        return [1]
+
+
 def test_what_holds_itself_is_refused_before_arrow_goes_down_into_it() -> None:
     twice: list[object] = []
     twice += [twice, twice]  # each level has two of the last
@@ -267,7 +280,14 @@ def test_what_holds_itself_is_refused_before_arrow_goes_down_into_it() -> None:
     within["in"] = within
     array = np.empty(2, object)
     array[0] = array
-    for endless in (twice, within, array, (twice,), {"a": twice}, _deep(100_000)):
+    values: dict[str, object] = {}
+    values["a"] = values.values()
+    hiding = Hiding()
+    hiding.append(hiding)
+    hidden = HidingDict(a=1)
+    hidden["a"] = hidden
+    lists = (twice, (twice,), _deep(100_000), hiding)
+    for endless in (*lists, within, {"a": twice}, values.values(), hidden, array):
         with pytest.raises(SchemaMismatch, match="deeper than 32 levels"):
             check_depth([1, endless], "n")
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -73,6 +73,7 @@ ENDLESS.append(ENDLESS)
 KEYS = {
     "over int64": 2**63,
     "under int64": -(2**63) - 1,
+    "more digits than Python shows": 10**5_000,
     "null": None,
     "NaN": math.nan,
     "a float": 1.0,
@@ -264,11 +265,49 @@ def test_a_link_to_nowhere_is_no_folder(tmp_path: Path) -> None:
     [
         *(("", "is empty"), ("a\0b", "zero byte"), (7, "string or a pathlib.Path")),
         (PathOfBytes(), "string or a pathlib.Path"),
+        ("\ud800", "cannot be the name"),
     ],
 )
 def test_a_path_that_names_nothing_is_refused(path: Any, words: str) -> None:
     with pytest.raises(tm.InvalidInput, match=words):
         tm.PriorityQueue(path)
+
+
+def test_numbers_that_cannot_be_shown_are_refused_by_name(
+    queue: tm.PriorityQueue, tmp_path: Path
+) -> None:
+    beyond = 10**5_000
+    consumer = queue.consumer("one")
+    calls: list[Callable[[], object]] = [
+        lambda: queue.delete(0, beyond),
+        lambda: queue.pop(key_max=beyond),
+        lambda: queue.pop(wait_s=-beyond),
+        lambda: queue.scan(keys=(0, beyond)),
+        lambda: consumer.ack(beyond),
+        lambda: consumer.read(-beyond),
+        lambda: queue.consumer("two", start=-beyond),
+        lambda: tm.Width(beyond),
+        lambda: tm.PriorityQueue(tmp_path / "new", segment_bytes=beyond),
+        lambda: tm.PriorityQueue(tmp_path / "new", bytes_max=-beyond),
+    ]
+    array: Any = np.array([1, 2])
+    calls += [
+        lambda: queue.consumer("two", start=array),
+        lambda: tm.PriorityQueue(tmp_path / "new", sync=array),
+    ]
+
+    def call_all() -> None:
+        for call in calls[:-1]:
+            with pytest.raises(tm.InvalidInput):
+                call()
+        calls[-1]()
+
+    refuses(queue, tm.InvalidInput, call_all)
+    assert not (tmp_path / "new").exists()
+    # What can be a number is taken for one.
+    with queue.consumer("two", start=cast("Any", np.int64(1))) as two:
+        assert queue.pop(0, wait_s=cast("Any", np.int64(0))).rows() == []
+        assert two.read().seqs.to_pylist()[0] == 1
 
 
 def test_one_pair_is_no_batch_and_the_error_says_what_is(queue: tm.PriorityQueue) -> None:
@@ -284,6 +323,16 @@ def test_links_inside_a_queue_are_not_followed(tmp_path: Path) -> None:
     settings.rename(tmp_path / "elsewhere.json")
     settings.symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(tm.NoAccess):
+        tm.PriorityQueue(tmp_path / "queue")
+
+
+@pytest.mark.parametrize("name", ["settings.json", "lock", "head"])
+def test_a_pipe_inside_a_queue_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    with tm.PriorityQueue(tmp_path / "queue") as queue:
+        queue.push([(1, b"a")])
+    (tmp_path / "queue" / name).unlink()
+    os.mkfifo(tmp_path / "queue" / name)
+    with pytest.raises(tm.NoAccess, match="no regular file"):
         tm.PriorityQueue(tmp_path / "queue")
 
 

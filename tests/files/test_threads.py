@@ -544,3 +544,24 @@ def test_threads_that_wait_share_out_what_comes(tmp_path: Path) -> None:
             queue.push([(key, b"")])
         found = sorted(future.result(WITHIN_S).keys[0].as_py() for future in waiting)
         assert found == list(range(8))
+
+
+def test_a_scan_that_races_with_closing_says_that_it_was_closed(tmp_path: Path) -> None:
+    scans = 3
+    for number in range(10):
+        queue = tm.PriorityQueue(tmp_path / str(number), segment_bytes=16 * 1024, sync="none")
+        for _ in range(30):
+            queue.push([(key, bytes(400)) for key in range(30)])
+        scanned = threading.Semaphore(0)
+
+        def scan(queue: tm.PriorityQueue = queue, scanned: threading.Semaphore = scanned) -> None:
+            while True:
+                queue.scan().read_all()
+                scanned.release()
+
+        with ThreadPoolExecutor(scans) as pool:
+            under_way = [pool.submit(scan) for _ in range(scans)]
+            for _ in range(scans):
+                assert scanned.acquire(timeout=WITHIN_S)
+            queue.close()
+            assert [type(one.exception(WITHIN_S)) for one in under_way] == [tm.Closed] * scans

@@ -7,7 +7,7 @@ with more digits than µs, a null where none may be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set, ValuesView
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -26,7 +26,7 @@ _types = pa.types
 
 # What values mostly are, none of which holds others.
 _FLAT = {NoneType, bool, int, float, str, bytes, datetime, date, time, timedelta, Decimal}
-_CONTAINERS = (list, tuple, Mapping, Set, np.ndarray)
+_CONTAINERS = (list, tuple, Mapping, Set, ValuesView, np.ndarray)
 
 
 def normalise_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -191,12 +191,14 @@ def _items(containers: list[Any]) -> Iterable[Any]:
 
 
 def _held_by(one: Any) -> Iterable[Any]:
-    kind = type(one)
-    if kind is list or kind is tuple:
-        return one
-    if kind is dict:
-        return one.values()
-    if kind is np.ndarray and (not one.ndim or not one.dtype.hasobject):
+    # What is in them, not what a class of the caller's says is: that is what Arrow looks at.
+    if isinstance(one, list):
+        return list.__iter__(one)
+    if isinstance(one, tuple):
+        return tuple.__iter__(one)
+    if isinstance(one, dict):
+        return dict.values(one)
+    if isinstance(one, np.ndarray) and (not one.ndim or not one.dtype.hasobject):
         return ()  # numbers
     return one.values() if isinstance(one, Mapping) else one
 

@@ -30,6 +30,7 @@ from tidemill.batch.ipc import check_message, decompressed_bytes_max
 from tidemill.batch.ready import int64_values
 from tidemill.errors import Corrupt, InvalidInput, TooLarge
 from tidemill.limits import FRAME_BODY_BYTES_MAX, TIME_US_MAX
+from tidemill.shown import shown
 
 KEY_FIELD = pa.field("key", pa.int64(), nullable=False)
 SEQ_FIELD = pa.field("seq", pa.int64(), nullable=False)
@@ -70,7 +71,7 @@ def encode_body(batch: pa.RecordBatch, codec: str | None = None) -> EncodedBody:
         buffer = batch.serialize()
     else:
         if codec not in _CODECS:
-            raise InvalidInput(f"unknown codec {codec!r}: use 'lz4', 'zstd' or None")
+            raise InvalidInput(f"unknown codec {shown(codec)}: use 'lz4', 'zstd' or None")
         buffer = _compress(batch, codec)
         # The serialized form is an upper bound of what the compressed buffers claim.
         if pa.ipc.get_record_batch_size(batch) > decompressed_bytes_max(len(buffer)):

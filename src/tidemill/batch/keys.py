@@ -20,6 +20,7 @@ from tidemill.batch.columns import first_null
 from tidemill.batch.ready import int64_values
 from tidemill.errors import InvalidKey
 from tidemill.limits import INT64_MAX, INT64_MIN
+from tidemill.shown import shown
 
 _NS_PER = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -173,7 +174,7 @@ def _key(value: Any, row: int) -> int:
             raise _no_key(value, row) from None
     if not INT64_MIN <= key <= INT64_MAX:
         raise InvalidKey(
-            f"the key of row {row}, {key}, is outside the int64 range, -2**63 to 2**63 - 1"
+            f"the key of row {row}, {shown(key)}, is outside the int64 range, -2**63 to 2**63 - 1"
         )
     return key
 

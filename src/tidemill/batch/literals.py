@@ -15,6 +15,7 @@ from tidemill.batch.schema import DEFAULT, check_payload_schema, default_if_plai
 from tidemill.batch.tables import KeysAndPayload, listed, stays
 from tidemill.errors import InvalidInput, InvalidKey, SchemaMismatch, TooLarge
 from tidemill.limits import BATCH_BYTES_MAX, MIB
+from tidemill.shown import shown
 
 ALLOWED = (
     "give a list of bytes, of dicts or (to a queue) of (key, bytes) pairs, or an Arrow, pandas or "
@@ -38,7 +39,7 @@ def from_list(data: list[Any], schema: pa.Schema | None, key: str | None) -> Key
     if isinstance(first, Mapping):
         return _from_dicts(data, schema, key)
     if key is not None:
-        raise InvalidKey(f"only dicts and tables have a column {key!r} to take the keys from")
+        raise InvalidKey(f"only dicts and tables have a column {shown(key)} to take the keys from")
     if isinstance(first, (tuple, list)):
         return _from_pairs(data, schema)
     return None, _from_values(data, schema)
@@ -113,7 +114,7 @@ def _from_dicts(
                 del columns[name]
         elif key is not None:
             raise InvalidKey(
-                f"there is no entry {key!r} to take the keys from; there are {listed(names)}"
+                f"there is no entry {shown(key)} to take the keys from; there are {listed(names)}"
             )
     if schema is None:
         schema = _inferred(columns)

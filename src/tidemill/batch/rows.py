@@ -28,6 +28,7 @@ from tidemill.batch.sizes import check_rows, check_sizes
 from tidemill.batch.tables import KeysAndPayload, from_batch, from_foreign
 from tidemill.errors import InvalidInput, InvalidKey
 from tidemill.limits import BATCH_ROWS_MAX
+from tidemill.shown import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def to_rows(data: object, *, schema: pa.Schema | None, key: str | None = None) -
     [{'value': b'b'}, {'value': b'a'}]
     """
     if key is not None and not isinstance(key, str):
-        raise InvalidKey(f"the column of the keys is named by a string, not by {key!r}")
+        raise InvalidKey(f"the column of the keys is named by a string, not by {shown(key)}")
     if type(data) is list:
         check_rows(len(data))
         keys, payload = from_list(data, schema, key)

@@ -15,6 +15,7 @@ from tidemill.batch.schema import check_payload_schema, default_if_plain, only_c
 from tidemill.batch.sizes import check_rows
 from tidemill.errors import InvalidKey, SchemaMismatch, TidemillError, TooLarge
 from tidemill.limits import BATCH_BYTES_MAX, MIB
+from tidemill.shown import shown
 
 KeysAndPayload = tuple[Keys | None, pa.RecordBatch]
 
@@ -46,7 +47,8 @@ def from_batch(batch: pa.RecordBatch, schema: pa.Schema | None, key: str | None)
             batch = batch.remove_column(index)
     elif key is not None:
         raise InvalidKey(
-            f"there is no column {key!r} to take the keys from; there are {listed(given.names)}"
+            f"there is no column {shown(key)} to take the keys from; "
+            f"there are {listed(given.names)}"
         )
     if schema is None:
         has_nulls = batch.num_columns == 1 and batch.column(0).null_count > 0

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tidemill.errors import BucketMismatch, InvalidInput
 from tidemill.limits import INT64_MAX
 from tidemill.names import check_name
+from tidemill.shown import shown
 
 Keys: TypeAlias = NDArray[np.int64]
 
@@ -51,7 +52,7 @@ class Shift:
             or isinstance(self.bits, bool)
             or not 0 <= self.bits <= 63
         ):
-            raise InvalidInput(f"Shift takes 0 to 63 bits, not {self.bits!r}")
+            raise InvalidInput(f"Shift takes 0 to 63 bits, not {shown(self.bits)}")
 
     @property
     def description(self) -> str:
@@ -79,7 +80,7 @@ class Width:
         valid = isinstance(self.width, int) and not isinstance(self.width, bool)
         if not valid or not 1 <= self.width <= INT64_MAX:
             raise InvalidInput(
-                f"Width takes a whole number from 1 to {INT64_MAX}, not {self.width!r}"
+                f"Width takes a whole number from 1 to {INT64_MAX}, not {shown(self.width)}"
             )
 
     @property
@@ -122,7 +123,7 @@ class Custom:
         try:
             buckets = np.asarray(self.function(keys))
         except Exception as error:
-            raise InvalidInput(f"bucket function {self.name!r} failed: {error!r}") from error
+            raise InvalidInput(f"bucket function {self.name!r} failed: {shown(error)}") from error
         if buckets.shape != keys.shape or buckets.dtype.kind != "i":
             raise InvalidInput(
                 f"bucket function {self.name!r} must return one integer for each key; it returned "
@@ -144,7 +145,7 @@ def choose(recorded: str | None, given: BucketFunction | None) -> BucketFunction
     """
     if given is not None and not isinstance(given, Shift | Width | Custom):
         raise InvalidInput(
-            f"unknown bucket function {given!r}: use tm.Shift(bits), tm.Width(width) "
+            f"unknown bucket function {shown(given)}: use tm.Shift(bits), tm.Width(width) "
             "or tm.Custom(name, function)"
         )
     if recorded is None:

@@ -23,6 +23,7 @@ from tidemill.files.queue_core import QueueCore
 from tidemill.files.storage import storage_errors
 from tidemill.names import check_name
 from tidemill.numbers import whole_number
+from tidemill.shown import shown
 
 Start = Literal["latest", "earliest"] | int
 
@@ -48,7 +49,7 @@ class Consumer(Closing):
 
     def __init__(self, core: QueueCore, name: str, start: Start = "latest") -> None:
         check_name(name, what="consumer")
-        _check_start(start)
+        start = _checked(start)
         self._core = core
         self._name = name
         self._mutex = threading.Lock()
@@ -93,7 +94,7 @@ class Consumer(Closing):
         """
         wanted_rows = whole_number(rows_max)
         if wanted_rows is None or wanted_rows < 1:
-            raise InvalidInput(f"rows_max is a whole number from 1 on, not {rows_max!r}")
+            raise InvalidInput(f"rows_max is a whole number from 1 on, not {shown(rows_max)}")
         view = self._core.view
         with self._held():
             arrived = view.arrived
@@ -122,13 +123,13 @@ class Consumer(Closing):
         """
         number = whole_number(seq)
         if number is None:
-            raise InvalidInput(f"an arrival number is a whole number, not {seq!r}")
+            raise InvalidInput(f"an arrival number is a whole number, not {shown(seq)}")
         view = self._core.view
         with self._held():
             arrived = view.arrived
             if number > arrived:
                 raise InvalidInput(
-                    f"no item has arrived with the number {number}; the last is {arrived}"
+                    f"no item has arrived with the number {shown(number)}; the last is {arrived}"
                 )
             if number <= self._pointer:
                 return
@@ -205,9 +206,15 @@ def _joined(first: Batch, second: Batch) -> Batch:
     return Batch.concat([batch for batch in (first, second) if len(batch)] or [second])
 
 
-def _check_start(start: object) -> None:
-    is_number = isinstance(start, int) and not isinstance(start, bool) and start >= 1
-    if start not in ("latest", "earliest") and not is_number:
+def _checked(start: object) -> Start:
+    """Where a new consumer begins, as a caller said it."""
+    if isinstance(start, str):
+        match start:
+            case "latest" | "earliest":
+                return start
+    number = whole_number(start)
+    if number is None or number < 1:
         raise InvalidInput(
-            f"start is 'latest', 'earliest' or the first arrival number to read, not {start!r}"
+            f"start is 'latest', 'earliest' or the first arrival number to read, not {shown(start)}"
         )
+    return number

@@ -25,6 +25,7 @@ from tidemill.files.state import ROOT
 from tidemill.limits import FORKS_MAX, INT64_MAX, INT64_MIN
 from tidemill.names import check_name, check_unique
 from tidemill.numbers import whole_number
+from tidemill.shown import shown
 
 if TYPE_CHECKING:
     from tidemill.files.fork import Fork
@@ -234,7 +235,9 @@ class ConsumingEnd:
         """
         self._check()
         if not isinstance(destination, ConsumingEnd) or destination._cursor.fork.id != ROOT:
-            raise InvalidInput(f"items are moved to an open PriorityQueue, not to {destination!r}")
+            raise InvalidInput(
+                f"items are moved to an open PriorityQueue, not to {shown(destination)}"
+            )
         check_destination(self._core, destination._core)
         self._tolerating(self._mark_read)
         try:
@@ -399,14 +402,14 @@ class ConsumingEnd:
 def _rows(n: int) -> int:
     count = whole_number(n)
     if count is None:
-        raise InvalidInput(f"the number of items must be a whole number, not {n!r}")
+        raise InvalidInput(f"the number of items must be a whole number, not {shown(n)}")
     return count if count >= 0 else 2**62
 
 
 def _key(key: int) -> int:
     number = whole_number(key)
     if number is None or not INT64_MIN <= number <= INT64_MAX:
-        raise InvalidKey(f"a key is a whole number from -2**63 to 2**63 - 1, not {key!r}")
+        raise InvalidKey(f"a key is a whole number from -2**63 to 2**63 - 1, not {shown(key)}")
     return number
 
 

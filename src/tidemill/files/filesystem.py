@@ -11,6 +11,7 @@ may raise `OSError`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -258,14 +259,22 @@ class LocalFile:
         os.close(self._fd)
 
 
+# No link is followed, and nobody waits for whoever is at the other end of a pipe.
+_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
 class LocalFileSystem:
     """The operating system's files, for the owner's eyes only: folders 0700, files 0600."""
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR if write or create else os.O_RDONLY)
+        flags = _SAFELY | (os.O_RDWR if write or create else os.O_RDONLY)
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        return LocalFile(os.open(path, flags, 0o600))
+        fd = os.open(path, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EPERM, "it is no regular file", str(path))
+        return LocalFile(fd)
 
     def scratch(self, folder: Path) -> File:
         # Where the file system cannot do without, it has a name for a moment.
@@ -282,7 +291,7 @@ class LocalFileSystem:
         return found.f_bavail * found.f_frsize
 
     def is_locked(self, path: Path) -> bool:
-        file = LocalFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        file = LocalFile(os.open(path, os.O_RDONLY | _SAFELY))
         try:
             return file.is_locked()
         finally:

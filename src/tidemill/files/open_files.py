@@ -10,15 +10,14 @@ another file under a reader.
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
+from tidemill.errors import Closed
 from tidemill.files.filesystem import Buffer, File, FileSystem
 from tidemill.limits import FILES_OPEN_MAX
 
@@ -84,7 +83,7 @@ class OpenFiles:
         """Open a file if it is not."""
         with self._lock:
             if file.is_closed:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(file.path))
+                raise Closed(f"{file.path} was closed while it was read; open the queue again")
             handle = file.handle
             if handle is None:
                 handle = file.handle = _Handle(self._fs.open(file.path, write=self._write))

@@ -32,6 +32,7 @@ from tidemill.limits import (
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
 )
+from tidemill.shown import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,32 +273,37 @@ def _check_options(sync: object, on_corruption: object, when_full: object) -> No
         ("on_corruption", on_corruption, ("abort", "continue")),
         ("when_full", when_full, ("refuse", "drop_oldest")),
     ):
-        if value not in allowed:
-            raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {value!r}")
+        if not isinstance(value, str) or value not in allowed:
+            raise InvalidInput(f"{name} is one of {', '.join(allowed)}, not {shown(value)}")
 
 
 def _check_number(name: str, value: object, least: int, most: int | None = None) -> None:
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidInput(f"{name} is a whole number from {least} on, not {value!r}")
+        raise InvalidInput(f"{name} is a whole number from {least} on, not {shown(value)}")
     if most is not None and value > most:
-        raise InvalidInput(f"{name} is {most} at most, not {value}")
+        raise InvalidInput(f"{name} is {most} at most, not {shown(value)}")
 
 
 def _check_room(segment_bytes: int, bytes_max: int | None) -> None:
     if bytes_max is not None and bytes_max < 4 * segment_bytes:
         raise InvalidInput(
-            f"bytes_max is at least 4 segments, here of {segment_bytes} bytes, not {bytes_max}"
+            f"bytes_max is at least 4 segments, here of {segment_bytes} bytes, "
+            f"not {shown(bytes_max)}"
         )
 
 
 def _path(path: object) -> Path:
     name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise InvalidInput(f"the path of a queue is a string or a pathlib.Path, not {path!r}")
+        raise InvalidInput(f"the path of a queue is a string or a pathlib.Path, not {shown(path)}")
     if "\0" in name:
-        raise InvalidInput(f"the path of a queue has no zero byte; this one has: {path!r}")
+        raise InvalidInput(f"the path of a queue has no zero byte; this one has: {shown(path)}")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{shown(path)} cannot be the name of a folder: {error}") from error
     if not name:
         raise InvalidInput("the path of a queue is empty; '.' is the folder you are in")
     return Path(name)

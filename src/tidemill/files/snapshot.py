@@ -27,6 +27,7 @@ from tidemill.files.merge import Merge
 from tidemill.files.run import Run
 from tidemill.files.view import View
 from tidemill.limits import INT64_MAX, INT64_MIN, MIB, WINDOW_ROWS
+from tidemill.shown import shown
 
 _BATCH_BYTES = 8 * MIB  # about what a batch of a scan takes
 _FRAMES_TOGETHER_MAX = 1024  # of buckets that are opened together
@@ -184,13 +185,13 @@ def _checked(columns: object, known: list[str]) -> list[str]:
     if columns is None:
         return known
     if not isinstance(columns, list | tuple):
-        raise InvalidInput(f"columns is a list of names, not {columns!r}")
+        raise InvalidInput(f"columns is a list of names, not {shown(columns)}")
     names = list(columns)
     for name in names:
         if name not in known:
             raise InvalidInput(f"there is no column {name!r}; there are {', '.join(known)}")
     if not names or len(set(names)) < len(names):
-        raise InvalidInput(f"columns names each column once, and one at least, not {names!r}")
+        raise InvalidInput(f"columns names each column once, and one at least, not {shown(names)}")
     return names
 
 
@@ -199,6 +200,6 @@ def key_bounds(keys: tuple[int | None, int | None] | None) -> tuple[int, int]:
     if keys is None:
         return INT64_MIN, INT64_MAX
     if not isinstance(keys, tuple | list) or len(keys) != 2:
-        raise InvalidInput(f"keys is a pair (lowest, highest), not {keys!r}")
+        raise InvalidInput(f"keys is a pair (lowest, highest), not {shown(keys)}")
     low, high = keys
     return (INT64_MIN if low is None else low), (INT64_MAX if high is None else high)

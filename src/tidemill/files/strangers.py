@@ -66,6 +66,6 @@ def refuse_links(fs: FileSystem, folder: Path) -> None:
             continue
         if not found.is_folder and not found.is_file:
             raise NoAccess(
-                f"{folder / name} is a link, and links inside a queue are not followed; put the "
-                "folder itself there"
+                f"{folder / name} is a link or the like, and those inside a queue are not "
+                "followed; put the folder itself there"
             )

@@ -27,6 +27,7 @@ from tidemill.errors import InvalidInput, StagingLost, TransactionRewound
 from tidemill.files.log_state import Mark
 from tidemill.limits import INT64_MAX, STAGED_CHUNK_BYTES
 from tidemill.names import check_name
+from tidemill.shown import shown
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Transaction(NamedTuple):
         check_name(self.id, what="transaction")
         if type(self.number) is not int or not 0 <= self.number <= INT64_MAX:
             raise InvalidInput(
-                f"a transaction's number is a whole number from 0 on, not {self.number!r}"
+                f"a transaction's number is a whole number from 0 on, not {shown(self.number)}"
             )
         return self
 
