@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tests.aio.event_loop import held_up, in_event_loop, until
+from tests.aio.event_loop import WITHIN_S, held_up, in_event_loop, until
 from tests.files.counting_fs import CountingFileSystem
 from tidemill.limits import PUSHES_PER_ROUND_MAX
 
@@ -68,6 +69,26 @@ async def test_a_bad_push_harms_no_other_of_its_round(tmp_path: Path) -> None:
         assert kinds[3] is tm.Receipt
         assert isinstance(outcomes[4], tm.InvalidInput)
         assert (await queue.pop(-1)).keys.to_pylist() == [1, 2, 3]
+
+
+@in_event_loop
+async def test_nobody_waits_for_rows_that_are_still_being_made(tmp_path: Path) -> None:
+    others_are_done = threading.Event()
+
+    def rows() -> Iterator[tuple[int, bytes]]:
+        yield 1, b"a"
+        assert others_are_done.wait(WITHIN_S)
+        yield 2, b"b"
+
+    async def others(queue: tm.aio.PriorityQueue) -> None:
+        for key in range(3, 6):
+            await queue.push([(key, b"c")])
+        others_are_done.set()
+
+    async with tm.aio.PriorityQueue(tmp_path) as queue:
+        receipt, _ = await asyncio.gather(queue.push(rows()), others(queue))
+        assert (receipt.first, receipt.count) == (4, 2)
+        assert (await queue.pop(-1)).keys.to_pylist() == [1, 2, 3, 4, 5]
 
 
 @in_event_loop

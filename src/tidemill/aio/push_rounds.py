@@ -2,13 +2,19 @@
 
 A round takes all that wait, prepares and commits them in one thread, and hands each task its own
 receipt. While one round is on its way to the disk the next is prepared.
+
+Rows that are made while they are read, by a generator say, may take as long as they like. They go by
+themselves, so that nobody waits for them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+
+import pyarrow as pa
 
 from tidemill.aio.cancellation import see_through
 from tidemill.aio.threads import Threads
@@ -33,9 +39,12 @@ class PushRounds:
     async def push(self, request: PushRequest) -> Receipt:
         loop = asyncio.get_running_loop()
         receipt: asyncio.Future[Receipt] = loop.create_future()
-        self._waiting[receipt] = request
-        # Not at once: tasks that were started together then share the round.
-        loop.call_soon(self._begin)
+        if isinstance(request.data, Iterator | pa.RecordBatchReader):
+            self._start([receipt], [request], lambda: None)
+        else:
+            self._waiting[receipt] = request
+            # Not at once: tasks that were started together then share the round.
+            loop.call_soon(self._begin)
         return await see_through(receipt, lambda: self._withdraw(receipt))
 
     async def drain(self) -> None:
@@ -54,24 +63,36 @@ class PushRounds:
             return
         receipts = list(islice(self._waiting, PUSHES_PER_ROUND_MAX))
         requests = [self._waiting[receipt] for receipt in receipts]
+        for receipt in receipts:
+            del self._waiting[receipt]
+        self._rounds += 1
+        self._start(receipts, requests, self._end_round)
+
+    def _end_round(self) -> None:
+        self._rounds -= 1
+        self._begin()
+
+    def _start(
+        self,
+        receipts: list[asyncio.Future[Receipt]],
+        requests: list[PushRequest],
+        then: Callable[[], None],
+    ) -> None:
         try:
             outcomes = self._threads.begin(push_all, self._core, requests)
         except Exception as error:  # noqa: BLE001 (whoever pushes must hear of it)
             outcomes = asyncio.get_running_loop().create_future()
             outcomes.set_exception(error)
-        for receipt in receipts:
-            del self._waiting[receipt]
         self._begun.update(receipts)
-        self._rounds += 1
-        outcomes.add_done_callback(partial(self._finish, receipts))
+        outcomes.add_done_callback(partial(self._finish, receipts, then))
 
     def _finish(
         self,
         receipts: list[asyncio.Future[Receipt]],
+        then: Callable[[], None],
         outcomes: asyncio.Future[list[Receipt | Exception]],
     ) -> None:
         self._begun.difference_update(receipts)
-        self._rounds -= 1
         failure = outcomes.exception()
         for number, receipt in enumerate(receipts):
             outcome = failure or outcomes.result()[number]
@@ -82,4 +103,4 @@ class PushRounds:
                 receipt.set_exception(RuntimeError("a push raised StopIteration"))
             else:
                 receipt.set_exception(outcome)
-        self._begin()
+        then()
