@@ -14,6 +14,7 @@ import pickle
 import struct
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from types import FunctionType
 from typing import Any
 from weakref import WeakSet
@@ -44,6 +45,7 @@ _STAND_INS: dict[type, Callable[[Any], tuple[object, ...]]] = {
     type(threading.Lock()): lambda _: ("lock",),
     type(threading.RLock()): lambda _: ("lock",),
     threading.Condition: lambda _: ("lock",),
+    SimpleQueue: lambda waiting: ("line", waiting.qsize()),
 }
 
 

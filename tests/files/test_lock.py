@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,30 @@ def test_a_failed_opening_leaves_no_file_open(tmp_path: Path) -> None:
         with pytest.raises(tm.Corrupt):
             tm.PriorityQueue(tmp_path)
     assert len(os.listdir("/proc/self/fd")) <= len(before)
+
+
+def test_a_queue_that_nobody_refers_to_lets_its_folder_go(tmp_path: Path) -> None:
+    def abandon(name: str) -> threading.Thread | None:
+        queue = tm.PriorityQueue(tmp_path / name, segment_bytes=16 * 1024)
+        fork = queue.fork("a")
+        for key in range(20):
+            queue.push([(key, bytes(2_000))])  # Upkeep has work, so that there is a thread for it.
+        del queue
+        gc.collect()
+        assert len(fork) == 20
+        return fork._core.maintenance._thread
+
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for name in "ab":
+        upkeep = abandon(name)
+        gc.collect()
+        assert upkeep is not None
+        upkeep.join(60)
+        assert not upkeep.is_alive()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    with tm.PriorityQueue(tmp_path / "a") as queue:
+        assert len(queue) == 20
 
 
 def test_a_lock_file_full_of_rubbish_still_locks(tmp_path: Path) -> None:

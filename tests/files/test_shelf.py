@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -157,7 +158,7 @@ def test_a_file_that_cannot_be_read_leaves_the_queue_as_it_was(tmp_path: Path) -
         def scratch(self, folder: Path) -> File:
             file = super().scratch(folder)
             assert isinstance(file, LocalFile)
-            return file if self.is_readable else _Unreadable(file._fd)
+            return file if self.is_readable else _Unreadable(os.dup(file._fd))
 
     disk = Disk()
     with tiny_frames(tmp_path, disk) as queue:

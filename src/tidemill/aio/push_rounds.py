@@ -3,8 +3,8 @@
 A round takes all that wait, prepares and commits them in one thread, and hands each task its own
 receipt. While one round is on its way to the disk the next is prepared.
 
-Rows that are made while they are read, by a generator say, may take as long as they like. They go by
-themselves, so that nobody waits for them.
+Rows that are made while they are read, by a generator say, may take as long as they like. They go
+by themselves, so that nobody waits for them.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 import sys
@@ -26,6 +27,8 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 import pyarrow as pa
 
 from tidemill.files.memory import row_memory
+
+logger = logging.getLogger(__name__)
 
 Buffer: TypeAlias = (
     object  # anything with the buffer protocol; typing has no name for it before Python 3.12
@@ -252,11 +255,22 @@ class LocalFile:
         return True
 
     def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
         if self._locked_by == os.getpid():
             # A child that was forked a moment ago shares the lock, and may not have let go of it
             # yet. The child itself must not do this: it would be the parent's lock.
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except OSError as error:
+            # Nobody is left to tell; what was written is known to be on disk, or is synced
+            # elsewhere.
+            logger.warning("a file could not be closed: %s", error)
 
 
 # No link is followed, and nobody waits for whoever is at the other end of a pipe.

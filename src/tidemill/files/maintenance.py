@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import NamedTuple
 
 from tidemill.errors import Closed, Corrupt, DiskFull, TidemillError
@@ -103,7 +104,8 @@ class Maintenance:
         self._facts = FactFinder(folder)
         self._in_background = in_background
         self._round_lock = threading.Lock()
-        self._wakeup = threading.Event()
+        # Not an event: a queue may be collected in the middle of any call, also of one of this.
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._seen_active = folder.journal.active.number
         self._rows_per_round = 0
@@ -207,10 +209,14 @@ class Maintenance:
         with self._round_lock:
             yield
 
+    def abandon(self) -> None:
+        """Let the thread end after the round it is in, and do not wait for it."""
+        self._is_stopped = True
+        self._wakeups.put(None)
+
     def stop(self) -> None:
         """End the thread after the round it is in; no round follows."""
-        self._is_stopped = True
-        self._wakeup.set()
+        self.abandon()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -248,12 +254,12 @@ class Maintenance:
                     logger.error("maintenance of %s waits: %s", self._folder.path, error)
                     return
                 self._thread = thread
-        self._wakeup.set()
+        if self._wakeups.empty():
+            self._wakeups.put(None)
 
     def _work(self) -> None:
         while True:
-            self._wakeup.wait()
-            self._wakeup.clear()
+            self._wakeups.get()
             if self._is_stopped or not self._try_round():
                 return
 

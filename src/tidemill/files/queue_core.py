@@ -48,6 +48,13 @@ class QueueCore:
         self.maintenance.stop()
         self.folder.close()
 
+    def __del__(self) -> None:
+        # Nobody is left who could close it. The files close by themselves, the lock with them, once
+        # upkeep refers to them no longer.
+        maintenance = self.__dict__.get("maintenance")
+        if maintenance is not None:
+            maintenance.abandon()
+
     def after_ack(self, items: int) -> None:
         """Called after a consumer has moved on, or is gone."""
         self.maintenance.after_ack(items)
