@@ -190,3 +190,28 @@ def test_what_is_reserved_is_given_back_when_a_push_fails(tmp_path: Path) -> Non
         folder.committer._write = write
         assert not queue._core.room._reserved
         assert fill(queue) > 40
+
+
+def test_forks_take_no_more_than_pushes_may(tmp_path: Path) -> None:
+    bytes_max = 1024 * KIB
+    with tm.PriorityQueue(
+        tmp_path, bytes_max=bytes_max, segment_bytes=16 * KIB, sync="none"
+    ) as queue:
+        count = fill(queue, 1_000)
+        queue.pop(count // 2)
+        made = 0
+        while made < 3_000:
+            try:
+                queue.fork(f"fork-{made}")
+            except tm.QueueFull:
+                break
+            made += 1
+            assert queue.stats().disk_bytes <= bytes_max
+        assert 100 < len(queue.forks()) == made < 3_000
+        # Those that are there can be had, and what goes makes room.
+        assert len(queue.fork("fork-0")) == count - count // 2
+        for number in range(made // 2):
+            queue.fork(f"fork-{number}").remove()
+        queue._core.maintenance.run_round()
+        queue.fork("another")
+        assert queue.stats().disk_bytes <= bytes_max

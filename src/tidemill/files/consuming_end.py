@@ -200,7 +200,7 @@ class ConsumingEnd:
         view = self._core.view
         # The parent is held still, so that a rewrite of its frames cannot fall between its state
         # and the fork's.
-        with self._held(self._core.forks_lock):
+        with self._room_for_fork(name), self._held(self._core.forks_lock):
             with view.guard:
                 state = view.state
                 check_unique(name, (fork.name for fork in state.forks.values()), what="fork")
@@ -258,6 +258,18 @@ class ConsumingEnd:
     def __bool__(self) -> bool:
         # A queue is itself even when it is empty; `len(queue)` asks for the items.
         return True
+
+    def _room_for_fork(self, name: str) -> AbstractContextManager[None]:
+        """Within it there is room for a fork of this name; taken before any lock, because upkeep
+        may have to make it.
+        """
+        self._check()
+        with self._core.view.guard:
+            is_there = self._core.view.state.named(name) is not None
+        if is_there:
+            return nullcontext()
+        needed = MakeFork(INT64_MAX, name, INT64_MAX).total_bytes
+        return self._core.room.reserved(needed)
 
     def _mark_read(self) -> None:
         self._check_not_reading()
