@@ -135,15 +135,6 @@ def test_a_mask_is_the_definition(
 
 
 @given(histories())
-def test_a_cut_that_covers_another_covers_all_its_rows(cuts: list[Cut]) -> None:
-    rows = [(key, seq) for key in (INT64_MIN, *range(-7, 8), INT64_MAX) for seq in range(24)]
-    for one in cuts:
-        for other in cuts:
-            if one.covers_cut(other):
-                assert all(covers(one, *row) for row in rows if covers(other, *row))
-
-
-@given(histories())
 def test_keeping_all_cuts_and_restoring_them_changes_nothing(cuts: list[Cut]) -> None:
     kept = Cuts(tuple(cuts))
     everything = kept.all()

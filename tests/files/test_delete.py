@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,33 @@ def test_deleting_agrees_with_filtering_a_list(
             assert queue.delete(low, high) == len(model) - len(kept)
             assert keys(queue) == kept
             model = kept
+
+
+def test_a_delete_costs_the_same_however_many_came_before(tmp_path: Path) -> None:
+    def calls_of(key: int) -> int:
+        """How many functions a delete and the peek after it call; the time would depend on the
+        machine.
+        """
+        calls = 0
+
+        def count(_frame: object, event: str, _of: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            queue.delete(key, key)
+            queue.peek()
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    with tm.PriorityQueue(tmp_path, sync="none", maintain_in_background=False) as queue:
+        queue.push([(key, b"x") for key in range(2_000)])
+        early = [calls_of(key) for key in range(1, 21, 2)]
+        for key in range(21, 1_980, 2):
+            queue.delete(key, key)
+        late = [calls_of(key) for key in range(1_981, 2_000, 2)]
+        assert queue.stats().cuts == 1_000
+        assert max(late) <= 1.2 * max(early)
+        assert queue.pop(-1).keys.to_pylist() == list(range(0, 2_000, 2))

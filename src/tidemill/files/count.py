@@ -51,7 +51,7 @@ def _count(cursor: Cursor, entry: Entry, cut: Cut) -> int:
         and cut.arrived >= entry.seq_max
         and (cut.high, cut.seq) >= (entry.key_max, entry.seq_max)
     )
-    if is_whole and not cursor.fork.cuts.touching(entry.place, entry.keys, entry.seqs):
+    if is_whole and not cursor.fork.cuts.touches(entry.place, entry.keys, entry.seqs):
         return entry.rows
     run = cursor.read_live(entry)
     keys, seqs = run.keys[run.position :], run.seqs[run.position :]

@@ -31,12 +31,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidemill.errors import Corrupt
+from tidemill.files.deletes import Deletes
 from tidemill.files.frame_table import FrameList
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 _FIELDS = struct.Struct("<IIqqqqq")
 CUT_BYTES = _FIELDS.size
 _NOWHERE = (INT64_MIN, 0)  # a (key, seq) before every row
+NO_OTHERS: NDArray[np.int64] = np.empty((5, 0), np.int64)
 _arrived = itemgetter(1)  # of a cut
 _Column: TypeAlias = NDArray[np.int64]
 
@@ -53,15 +55,6 @@ class Cut(NamedTuple):
     @property
     def is_take(self) -> bool:
         return self.low == INT64_MIN
-
-    def covers_cut(self, other: Cut) -> bool:
-        """Whether every row that `other` covers is covered by this cut as well."""
-        return (
-            self.place >= other.place
-            and self.arrived >= other.arrived
-            and self.low <= other.low
-            and (self.high, self.seq) >= (other.high, other.seq)
-        )
 
     def touches_box(self, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> bool:
         """Whether a row within these bounds could be covered."""
@@ -106,7 +99,7 @@ class Cuts:
 
     def __init__(self, cuts: tuple[Cut, ...] = ()) -> None:
         self._takes: list[Cut] = []
-        self._others: list[Cut] = []  # deletes
+        self._others = Deletes()
         self._columns: NDArray[np.int64] | None = None  # of the takes, until they change
         for cut in sorted(cuts):
             self.add(cut)
@@ -121,15 +114,15 @@ class Cuts:
         return twin
 
     def all(self) -> list[Cut]:
-        return sorted(self._takes + self._others)
+        return sorted([*self._takes, *map(Cut._make, self._others.all())])
 
     def add(self, cut: Cut) -> None:
         """Note a cut; it was made after all the others."""
         if self._others:
-            self._others = [old for old in self._others if not cut.covers_cut(old)]
+            self._others.drop_covered(cut)
         takes = self._takes
         if not cut.is_take or (takes and cut.arrived < takes[-1].arrived):
-            self._others.append(cut)
+            self._others.add(cut)
             return
         # Of two takes, the later one covers the other if it reaches as far.
         while takes and takes[-1][3:] <= cut[3:]:
@@ -140,7 +133,7 @@ class Cuts:
     def replace_by(self, cut: Cut) -> None:
         """Let one cut stand for all: the fork is empty."""
         self._takes = [cut]
-        self._others = []
+        self._others = Deletes()
         self._columns = None
 
     def made_since(self, before: Cuts) -> list[Cut]:
@@ -152,7 +145,7 @@ class Cuts:
         """Drop the cuts of `all()` that no frame needs any more."""
         kept = {cut for cut, wanted in zip(self.all(), needed, strict=True) if wanted}
         self._takes = [cut for cut in self._takes if cut in kept]
-        self._others = [cut for cut in self._others if cut in kept]
+        self._others.keep_if([Cut._make(cut) in kept for cut in self._others.all()])
         self._columns = None
 
     def covered(self, frames: FrameList) -> NDArray[np.bool_]:
@@ -161,52 +154,49 @@ class Cuts:
         """
         rows, places = frames.rows, frames.places
         covered = self._taken(places, rows["seq_max"], rows["key_max"], rows["seq_max"])
-        for cut in self._others:
-            below = (rows["key_max"] < cut.high) | (
-                (rows["key_max"] == cut.high) & (rows["seq_max"] <= cut.seq)
-            )
-            covered |= (
-                below
-                & (rows["seq_max"] <= cut.arrived)
-                & (rows["key_min"] >= cut.low)
-                & (places < cut.place)
-            )
+        if self._others:
+            covered |= self._others.covered(frames)
         return covered
 
     def touched(self, frames: FrameList) -> NDArray[np.bool_]:
         """Which frames have cuts that may cover rows of them, as `touching` finds them."""
         rows, places = frames.rows, frames.places
         touched = self._taken(places, rows["seq_min"], rows["key_min"], rows["seq_min"])
-        for cut in self._others:
-            reached = (rows["key_min"] < cut.high) | (
-                (rows["key_min"] == cut.high) & (rows["seq_min"] <= cut.seq)
-            )
-            touched |= (
-                reached
-                & (rows["seq_min"] <= cut.arrived)
-                & (rows["key_max"] >= cut.low)
-                & (places < cut.place)
-            )
+        if self._others:
+            touched |= self._others.touched(frames)
         return touched
 
     def touching(self, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> list[Cut]:
         """The cuts that may cover rows of the box."""
+        others = self.others_touching(place, keys, seqs)
+        return [*self.takes_touching(place, keys, seqs), *map(Cut._make, others.T.tolist())]
+
+    def touches(self, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> bool:
+        """Whether a cut may cover rows of the box."""
+        return bool(
+            self.takes_touching(place, keys, seqs)
+            or self.others_touching(place, keys, seqs).shape[1]
+        )
+
+    def takes_touching(self, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> list[Cut]:
+        """The takes that may cover rows of the box."""
         least = keys[0], seqs[0]
         found = []
         for take in islice(self._takes, self._first_take(place, seqs[0]), None):
             if (take.high, take.seq) < least:
                 break
             found.append(take)
-        if self._others:
-            found += [cut for cut in self._others if cut.touches_box(place, keys, seqs)]
         return found
+
+    def others_touching(
+        self, place: int, keys: tuple[int, int], seqs: tuple[int, int]
+    ) -> NDArray[np.int64]:
+        """The others that may, of which there may be thousands: the fields of a cut by column."""
+        return self._others.touching(place, keys, seqs) if self._others else NO_OTHERS
 
     def reach(self, seq: int) -> tuple[int, int]:
         """A (key, seq) that no cut reaches beyond which was made after `seq` arrived."""
-        reach = _NOWHERE
-        for cut in self._others:
-            if cut.arrived >= seq:
-                reach = max(reach, cut[3:])
+        reach = self._others.reach(seq) if self._others else _NOWHERE
         # Of the takes that came late enough, the first one reaches the furthest.
         for take in islice(self._takes, bisect_left(self._takes, seq, key=_arrived), None):
             return max(reach, take[3:])

@@ -247,29 +247,36 @@ def _reach(entries: Sequence[Entry], cuts: Cuts) -> int:
 
 def _live(entry: Entry, run: Run, cuts: Cuts) -> Run:
     """The rows of a frame that these cuts leave."""
-    touching = cuts.touching(entry.place, entry.keys, entry.seqs)
-    if not touching:
-        return run
-    if all(cut.is_take and cut.arrived >= entry.seq_max for cut in touching):
-        run.position = max(run.until(cut.high, cut.seq) for cut in touching)
-        return run
-    return run.filtered(~_covered(run, touching))
+    takes = cuts.takes_touching(entry.place, entry.keys, entry.seqs)
+    others = cuts.others_touching(entry.place, entry.keys, entry.seqs)
+    if not others.shape[1]:
+        if not takes:
+            return run
+        if all(take.arrived >= entry.seq_max for take in takes):
+            run.position = max(run.until(take.high, take.seq) for take in takes)
+            return run
+    return run.filtered(~_covered(run, takes, others))
 
 
-def _covered(run: Run, cuts: list[Cut]) -> NDArray[np.bool_]:
+def _covered(run: Run, takes: list[Cut], others: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which rows one of the cuts covers."""
-    # A cut that came after all rows covers neighbours, of which only the first and the one behind
-    # the last are noted: thousands of deletes in one frame are no reason to look at each row as
-    # often.
-    steps = np.zeros(run.rows + 1, np.int64)
     covered = np.zeros(run.rows, np.bool_)
-    for cut in cuts:
-        if cut.arrived >= run.seq_max:
-            start = int(run.keys.searchsorted(cut.low, "left"))
-            steps[start] += 1
-            steps[max(run.until(cut.high, cut.seq), start)] -= 1
-        else:
-            covered |= cut.mask(run.keys, run.seqs)
+    for take in takes:
+        covered |= take.mask(run.keys, run.seqs)
+        if take.arrived >= run.seq_max:
+            break  # Those behind it reach less far.
+    # A delete that came after all rows covers neighbours, of which only the first and the one
+    # behind the last are noted: thousands of deletes in one frame are no reason to look at each row
+    # as often.
+    _, arrived, lows, highs, seqs = others
+    is_simple = (arrived >= run.seq_max) & (seqs >= run.seq_max)
+    for cut in others[:, ~is_simple].T.tolist():
+        covered |= Cut._make(cut).mask(run.keys, run.seqs)
+    starts = run.keys.searchsorted(lows[is_simple], "left")
+    stops = run.keys.searchsorted(highs[is_simple], "right")
+    steps = np.zeros(run.rows + 1, np.int64)
+    np.add.at(steps, starts, 1)
+    np.add.at(steps, np.maximum(starts, stops), -1)
     return covered | (steps[:-1].cumsum() > 0)
 
 

@@ -100,7 +100,7 @@ class FactFinder:
             return False
         place = make_place(number, 0)
         return any(
-            not cursor.fork.cuts.touching(place, known.keys, known.seqs)
+            not cursor.fork.cuts.touches(place, known.keys, known.seqs)
             for cursor in self._folder.cursors.values()
         )
 

@@ -53,7 +53,7 @@ class Census:
             for cursor in self._cursors:
                 cuts = cursor.fork.cuts
                 for entry in cursor.live_frames(frames):
-                    if cuts.touching(entry.place, entry.keys, entry.seqs):
+                    if cuts.touches(entry.place, entry.keys, entry.seqs):
                         left[cursor.fork.id] += len(cursor.read_live(entry))
                     else:
                         left[cursor.fork.id] += entry.rows
