@@ -28,7 +28,7 @@ from tidemill.batch import frame
 from tidemill.errors import Corrupt, TidemillError
 from tidemill.files import record, recovery, run, scan, segment_facts, summary, survivors
 from tidemill.files.consuming_end import ConsumingEnd
-from tidemill.files.cut import Cuts
+from tidemill.files.cut import NO_OTHERS, Cuts
 from tidemill.files.folder import FolderOptions
 from tidemill.files.journal import Journal
 from tidemill.files.operation import Operation, Retire
@@ -263,7 +263,8 @@ def _summary_unchecked(patch: Patch) -> None:
 
 
 def _carried_rows_lose_their_cuts(patch: Patch) -> None:
-    patch.setattr(Cuts, "touching", lambda self, place, keys, seqs: [])
+    patch.setattr(Cuts, "takes_touching", lambda self, place, keys, seqs: [])
+    patch.setattr(Cuts, "others_touching", lambda self, place, keys, seqs: NO_OTHERS)
 
 
 class Mutant(NamedTuple):

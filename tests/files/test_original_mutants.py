@@ -93,7 +93,10 @@ MUTANTS: dict[Check, Callable[[Patch], None]] = {
     faults.test_one_good_byte_does_not_make_a_record_whole: _digest(lambda data: data[-1]),
     faults.test_a_flipped_bit_in_a_payload_is_never_handed_out: _digest(lambda data: 0),
     faults.test_delete_takes_the_right_batch_among_those_with_equal_first_keys: changed(
-        frame_reader, "_covered", "run.keys.searchsorted(cut.low, ", "run.keys[:1].searchsorted(0, "
+        frame_reader,
+        "_covered",
+        "run.keys.searchsorted(lows[is_simple], ",
+        "run.keys[:1].searchsorted(0 * lows[is_simple], ",
     ),
     faults.test_the_length_of_a_fork_that_is_not_loaded_counts_items_and_not_batches: (
         _length_counts_batches

@@ -29,8 +29,9 @@ from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.origin import Origin
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
-from tidemill.files.rest import END_MARK, Rest
+from tidemill.files.rest import Rest
 from tidemill.files.segment import Segment, segment_path
+from tidemill.files.segment_file import make_file, unmake_file
 from tidemill.files.spare import Spare
 from tidemill.files.spine import SpineEntry, SpineFile
 from tidemill.files.storage import drop_file, storage_errors, typed
@@ -99,15 +100,15 @@ class Journal:
         """
         return max(self.segment_bytes, start + self.segment_bytes // 2)
 
-    def begin(self, total: int, next_seq: int, time_us: int, takes_last_room: bool = True) -> Draft:
+    def begin(self, total: int, next_seq: int, time_us: int, last_room: bool = True) -> Draft:
         """Make room for `total` bytes and start laying them out; a full disk shows here."""
         if self.failure is not None:
             self.check()
         active = self.active
         if active.end + total > self._room:
-            active = self._make_room(total, takes_last_room)
+            active = self._make_room(total, last_room)
         elif self._records >= RECORDS_PER_SEGMENT_MAX:
-            active = self.roll(total, takes_last_room)
+            active = self.roll(total, last_room)
         return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
     def append(self, draft: Draft, sync: bool) -> None:
@@ -235,7 +236,7 @@ class Journal:
 
     def create_first(self) -> None:
         """Start an empty journal."""
-        self._start_segment(1, 0, takes_last_room=False)
+        self._start_segment(1, 0, last_room=False)
 
     def adopt(
         self, segments: list[Segment], spine: list[SpineEntry], *, keeps_spine: bool = False
@@ -289,10 +290,10 @@ class Journal:
             self._spine.close()
             self._head.close()
 
-    def roll(self, needed: int = 0, takes_last_room: bool = True) -> Segment:
+    def roll(self, needed: int = 0, last_room: bool = True) -> Segment:
         """Go on in a new segment; the one before is sealed."""
         number = self.active.number + 1
-        return self._start_segment(number, needed, takes_last_room=takes_last_room)
+        return self._start_segment(number, needed, last_room=last_room)
 
     def seal_soon(self, *, records_min: int = 0) -> None:
         """Let what is written next begin a new segment, if this one holds more than so many
@@ -323,12 +324,7 @@ class Journal:
             raise
 
     def _start_segment(
-        self,
-        number: int,
-        needed: int,
-        state: StateBytes | None = None,
-        *,
-        takes_last_room: bool = True,
+        self, number: int, needed: int, state: StateBytes | None = None, *, last_room: bool = True
     ) -> Segment:
         previous_end = self.active.end if self.segments else 0
         # A list, because upkeep removes segments meanwhile.
@@ -347,11 +343,11 @@ class Journal:
         try:
             file, allocated, old_to = self._create(path, allocated, draft.parts)
         except DiskFull:
-            if self.failure is not None or not (takes_last_room or has_spare):
+            if self.failure is not None or not (last_room or has_spare):
                 raise
             self.spare.drop()
             # To pop is how room is made, and needs next to none.
-            allocated = size + needed if takes_last_room else allocated
+            allocated = size + needed if last_room else allocated
             file, allocated, old_to = self._create(path, allocated, draft.parts)
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
@@ -378,28 +374,12 @@ class Journal:
         may hold old bytes).
         """
         spare = self.spare.take()
-        file = None if spare is None else self._files.given(path, spare.file)
         try:
-            drop_file(self.fs, path)
-            if file is None:
-                file = self._files.create(path)
-            file.allocate(length)
-            file.pwrite([*parts, END_MARK], 0)
-            file.sync()
-            if spare is not None:
-                length = file.size()
-                # Not before it is synced: whoever finds the name finds the segment.
-                self.fs.rename(spare.path, path)
-            self.fs.sync_folder(self.folder)
+            return make_file(self.fs, self._files, path, length, parts, spare)
         except OSError as error:
             failure = typed(error, "creating", path)
             try:
-                if file is not None:
-                    file.close()
-                if spare is not None:
-                    drop_file(self.fs, spare.path)
-                drop_file(self.fs, path)
-                self.fs.sync_folder(self.folder)
+                unmake_file(self.fs, path, spare)
             except OSError:
                 self.failure = failure
             # It must be gone for good before anything else is written, or a crash could bring it
@@ -409,9 +389,8 @@ class Journal:
                 self.failure = failure
             self._head.undo()
             raise failure from error
-        return file, length, 0 if spare is None else spare.written
 
-    def _allocate(self, segment: Segment, needed: int, takes_last_room: bool) -> None:
+    def _allocate(self, segment: Segment, needed: int, last_room: bool) -> None:
         """Reserve room before writing, so that a full disk is noticed while nothing has changed."""
         least = segment.end + needed
         wanted = max(self.capacity(segment.start), least)
@@ -421,21 +400,21 @@ class Journal:
                 segment.file.allocate(wanted)
         except DiskFull:
             # As in a new segment.
-            if not (takes_last_room or self.spare.bytes):
+            if not (last_room or self.spare.bytes):
                 raise
-            wanted = least if takes_last_room else wanted
+            wanted = least if last_room else wanted
             with storage_errors("growing", segment.path):
                 self.spare.drop()
                 segment.file.allocate(wanted)
         self._set_rest(segment, wanted)
 
-    def _make_room(self, needed: int, takes_last_room: bool) -> Segment:
+    def _make_room(self, needed: int, last_room: bool) -> Segment:
         """The segment to append so many bytes to: the active one, grown if need be, or the next."""
         active = self.active
         if active.end + needed > self.capacity(active.start) and active.end > active.start:
-            return self.roll(needed, takes_last_room)
+            return self.roll(needed, last_room)
         if active.end + needed > self._rest.allocated:
-            self._allocate(active, needed, takes_last_room)
+            self._allocate(active, needed, last_room)
         return active
 
     def _set_rest(self, segment: Segment, allocated: int, old_to: int = 0) -> None:
