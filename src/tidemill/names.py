@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from tidemill.errors import InvalidName
 from tidemill.limits import COUNTER_NAME_LENGTH_MAX, NAME_LENGTH_MAX
+from tidemill.shown import shown
 
 _GRAMMAR = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?", re.ASCII)
 
@@ -39,7 +40,7 @@ def check_name(name: object, *, what: str) -> str:
         )
     if _GRAMMAR.fullmatch(name) is None:
         raise InvalidName(
-            f"{what} name {name!r} is not allowed: use letters, digits, '-', '_' and '.', "
+            f"{what} name {shown(name)} is not allowed: use letters, digits, '-', '_' and '.', "
             "start with a letter or digit, do not end with a dot"
         )
     return name
@@ -56,7 +57,7 @@ def check_counter_name(name: object) -> str:
     if _COUNTER_GRAMMAR.fullmatch(name) is None:
         raise InvalidName(
             f"a counter's name has 1 to {COUNTER_NAME_LENGTH_MAX} letters, digits, "
-            f"'-', '_', '.', ':', '/' and '@'; {name[:80]!r} is none"
+            f"'-', '_', '.', ':', '/' and '@'; {shown(name[:80])} is none"
         )
     return name
 
@@ -67,6 +68,6 @@ def check_unique(name: str, others: Iterable[str], *, what: str) -> None:
     for other in others:
         if other != name and other.lower() == folded:
             raise InvalidName(
-                f"{what} name {name!r} differs from the existing {other!r} by case alone; "
+                f"{what} name {shown(name)} differs from the existing {other!r} by case alone; "
                 "choose another"
             )

@@ -17,5 +17,5 @@ def whole_number(value: object) -> int | None:
         return None
     try:
         return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+    except Exception:  # noqa: BLE001 (whatever it is, it is no number)
         return None

@@ -1,8 +1,9 @@
 """The cuts of a fork that are no takes in line, which deletes are, as columns. Pure.
 
 There may be thousands of them, and whoever reads a frame asks which ones touch it. So they are kept
-by their lower bound, and asked all at once. Mostly they do not overlap, and then one of them alone
-can say of a frame whether it is covered: the last that begins before it.
+in layers, within each of which none overlaps another, by their lower bound. Then one alone can
+cover a given frame: the last that begins before it. There are as many layers as deletes overlap in
+one place, which are few: one that came later, and reaches as far as another, takes its place.
 """
 
 from __future__ import annotations
@@ -29,86 +30,106 @@ class Deletes:
     [1, 0]
     """
 
-    __slots__ = ("_table",)
+    __slots__ = ("_layers",)
 
     def __init__(self) -> None:
-        self._table: NDArray[np.int64] = np.empty((5, 0), np.int64)  # a column for each, by `low`
+        # The fields of a cut in each column, which are replaced and never changed.
+        self._layers: list[NDArray[np.int64]] = []
 
     def __len__(self) -> int:
-        return self._table.shape[1]
+        return sum([layer.shape[1] for layer in self._layers])
 
     def copy(self) -> Deletes:
         twin = Deletes()
-        twin._table = self._table  # It is replaced, never changed.
+        twin._layers = self._layers.copy()
         return twin
 
     def all(self) -> list[list[int]]:
-        found: list[list[int]] = self._table.T.tolist()
-        return found
+        return [cut for layer in self._layers for cut in layer.T.tolist()]
 
     def add(self, cut: Region) -> None:
-        at = self._table[2].searchsorted(cut[2], "right")
-        self._table = np.insert(self._table, at, cut, axis=1)
+        low, high = cut[2], cut[3]
+        for number, layer in enumerate(self._layers):
+            at = int(layer[2].searchsorted(low, "right"))
+            is_behind = not at or layer[3, at - 1] < low
+            if is_behind and (at == layer.shape[1] or high < layer[2, at]):
+                self._layers[number] = np.insert(layer, at, cut, axis=1)
+                return
+        self._layers.append(np.array([cut], np.int64).T.copy())
 
     def drop_covered(self, cut: Region) -> None:
         """Forget those that cover nothing but what this cut, the latest, covers as well."""
-        place, arrived, low, high, seq = self._table
-        covered = _reaches(np.int64(cut[3]), np.int64(cut[4]), high, seq) & (low >= cut[2])
-        covered &= (arrived <= cut[1]) & (place <= cut[0])
-        if covered.any():
-            self._table = self._table[:, ~covered]
+        last = np.int64(cut[3]), np.int64(cut[4])
+        kept = []
+        for layer in self._layers:
+            place, arrived, low, high, seq = layer
+            covered = _reaches(*last, high, seq) & (low >= cut[2])
+            covered &= (arrived <= cut[1]) & (place <= cut[0])
+            kept.append(layer[:, ~covered] if covered.any() else layer)
+        self._layers = [layer for layer in kept if layer.shape[1]]
 
     def keep_if(self, needed: list[bool]) -> None:
         """Drop those of `all()` that are not needed."""
-        self._table = self._table[:, np.array(needed, np.bool_)]
+        mask = np.array(needed, np.bool_)
+        kept = []
+        for layer in self._layers:
+            kept.append(layer[:, mask[: layer.shape[1]]])
+            mask = mask[layer.shape[1] :]
+        self._layers = [layer for layer in kept if layer.shape[1]]
 
     def covered(self, frames: FrameList) -> _Mask:
         """Which frames one of them alone covers."""
-        rows = frames.rows
-        return self._any(frames.places, rows["key_min"], rows["key_max"], rows["seq_max"])
+        rows, places = frames.rows, frames.places
+        covered = np.zeros(len(places), np.bool_)
+        for layer in self._layers:
+            last = layer[2].searchsorted(rows["key_min"], "right") - 1
+            found = _holds(layer[:, last], places, rows["key_max"], rows["seq_max"])
+            covered |= (last >= 0) & found
+        return covered
 
     def touched(self, frames: FrameList) -> _Mask:
         """Which frames have rows that one of them may cover."""
-        rows = frames.rows
-        return self._any(frames.places, rows["key_max"], rows["key_min"], rows["seq_min"])
+        rows, places = frames.rows, frames.places
+        touched = np.zeros(len(places), np.bool_)
+        for layer in self._layers:
+            stop = layer[2].searchsorted(rows["key_max"], "right")
+            # Of a layer, those before the first reach less far, and those behind the last begin
+            # beyond. Mostly the last one touches; where it does not, the others are asked.
+            first = layer[3].searchsorted(rows["key_min"], "left")
+            last = np.maximum(stop - 1, 0)
+            found = _holds(layer[:, last], places, rows["key_min"], rows["seq_min"])
+            touched |= (first < stop) & found
+            for at in np.flatnonzero(~touched & (first < last)).tolist():
+                some = layer[:, first[at] : stop[at]]
+                row = rows[at]
+                touched[at] = _holds(some, places[at], row["key_min"], row["seq_min"]).any()
+        return touched
 
-    def touching(self, place: int, keys: tuple[int, int], seqs: tuple[int, int]) -> _Column:
+    def touching(
+        self, place: int, keys: tuple[int, int], seqs: tuple[int, int]
+    ) -> NDArray[np.int64]:
         """Those that may cover rows of a frame, as columns."""
-        places, arrived, low, high, seq = self._table
-        found = (low <= keys[1]) & _reaches(high, seq, np.int64(keys[0]), np.int64(seqs[0]))
-        found &= (arrived >= seqs[0]) & (places > place)
-        return self._table[:, found]
+        least = np.int64(keys[0]), np.int64(seqs[0])
+        found = []
+        for layer in self._layers:
+            first = layer[3].searchsorted(keys[0], "left")
+            some = layer[:, first : layer[2].searchsorted(keys[1], "right")]
+            found.append(some[:, _holds(some, np.int64(place), *least)])
+        return np.concatenate(found, axis=1) if found else np.empty((5, 0), np.int64)
 
     def reach(self, seq: int) -> tuple[int, int]:
         """The (key, seq) that those made after `seq` arrived reach to."""
-        _, arrived, _, high, last = self._table
-        late = arrived >= seq
-        if not late.any():
-            return INT64_MIN, 0
-        furthest = high[late].max()
-        return int(furthest), int(last[late & (high == furthest)].max())
-
-    def _any(self, places: _Column, begin: _Column, key: _Column, seq: _Column) -> _Mask:
-        """For each frame, whether there is one that begins at the key `begin` or before, came after
-        the frame and its row `seq`, and reaches the row (`key`, `seq`).
-        """
-        found = np.zeros(len(places), np.bool_)
-        last = self._table[2].searchsorted(begin, "right") - 1
-        asked = np.flatnonzero(last >= 0)
-        if not len(asked):
-            return found
-        at = last[asked]
-        found[asked] = _holds(self._table[:, at], places[asked], key[asked], seq[asked])
-        # Where others reach as far as well, they overlap it, and have to be asked.
-        furthest = np.maximum.accumulate(self._table[3])
-        overlapped = (at > 0) & (furthest[at - 1] >= key[asked]) & ~found[asked]
-        for frame in asked[overlapped].tolist():
-            others = self._table[:, : last[frame]]
-            found[frame] = _holds(others, places[frame], key[frame], seq[frame]).any()
-        return found
+        reach = INT64_MIN, 0
+        for layer in self._layers:
+            late = np.flatnonzero(layer[1] >= seq)
+            if len(late):
+                reach = max(reach, (int(layer[3, late[-1]]), int(layer[4, late[-1]])))
+        return reach
 
 
-def _holds(cuts: _Column, places: _Column, key: _Column, seq: _Column) -> _Mask:
+def _holds(
+    cuts: _Column, places: _Column | np.int64, key: _Column | np.int64, seq: _Column | np.int64
+) -> _Mask:
     """Whether cuts came after frames, and after the row `seq`, and reach the row (key, seq)."""
     place, arrived, _, high, last = cuts
     return (place > places) & (arrived >= seq) & _reaches(high, last, key, seq)

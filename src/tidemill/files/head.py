@@ -90,6 +90,7 @@ class HeadFile:
         self._boot = fs.boot_id()
         self._undone = 0
         self._place = 0
+        self._is_written = False
         try:
             self._file: File = fs.open(self.path, create=True)
         except FileExistsError:
@@ -103,13 +104,19 @@ class HeadFile:
         )
         try:
             self._file.pwrite([fields + _CHECK.pack(_digest(fields))], 0)
+            self._is_written = True
         except OSError as error:
+            self._is_written = False
             # The operation itself is written; readers see it with the next one.
             logger.warning("readers of %s are behind: %s", self.path.parent, error)
 
     def note(self, place: int) -> None:
-        """Readers know by other means that they may see everything up to `place`."""
+        """Readers know by the spine that they may see everything up to `place`, if they know by the
+        head which spine that is.
+        """
         self._place = place
+        if not self._is_written:
+            self.publish(place)
 
     def undo(self) -> None:
         """Let readers know that something behind the head was taken back."""

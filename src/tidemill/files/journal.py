@@ -251,12 +251,13 @@ class Journal:
             self.spare.sweep()
         self._set_rest(active, active.file.size())
         self.synced = self.end
+        # Before the spine begins anew: until then, the old one says how far readers may go.
+        self._head.publish(self.synced)
         if not keeps_spine:
             self._spine.begin(active.spine_path)
             self._spine.note([entry[:3] for entry in spine])
             self._spine.write(self.synced)
         self._records = len(spine)
-        self._head.publish(self.synced)
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Unlink retired segments. The operation that retired them is on disk by now."""

@@ -189,7 +189,7 @@ def _checked(columns: object, known: list[str]) -> list[str]:
     names = list(columns)
     for name in names:
         if name not in known:
-            raise InvalidInput(f"there is no column {name!r}; there are {', '.join(known)}")
+            raise InvalidInput(f"there is no column {shown(name)}; there are {', '.join(known)}")
     if not names or len(set(names)) < len(names):
         raise InvalidInput(f"columns names each column once, and one at least, not {shown(names)}")
     return names
