@@ -92,6 +92,33 @@ async def test_nobody_waits_for_rows_that_are_still_being_made(tmp_path: Path) -
 
 
 @in_event_loop
+async def test_many_that_are_still_being_made_leave_threads_to_others(tmp_path: Path) -> None:
+    go = threading.Event()
+
+    class Slow:
+        """Rows that can be read, and are no iterator themselves."""
+
+        def __init__(self, key: int) -> None:
+            self._key = key
+
+        def __iter__(self) -> Iterator[tuple[int, bytes]]:
+            assert go.wait(WITHIN_S)
+            yield self._key, b"slow"
+
+    async with tm.aio.PriorityQueue(tmp_path) as queue:
+        slow = [asyncio.create_task(queue.push(Slow(key))) for key in range(20)]
+        await queue.push([(100, b"quick")])
+        assert (await queue.peek()).rows() == [(100, b"quick")]
+        # Those that have not begun can be withdrawn.
+        slow[-1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow[-1]
+        go.set()
+        await asyncio.gather(*slow[:-1])
+        assert (await queue.pop(-1)).keys.to_pylist() == [*range(19), 100]
+
+
+@in_event_loop
 async def test_a_full_queue_refuses_those_that_do_not_fit_and_takes_the_others(
     tmp_path: Path,
 ) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -120,14 +121,17 @@ def test_a_queue_that_nobody_refers_to_lets_its_folder_go(tmp_path: Path) -> Non
     descriptors = len(os.listdir("/proc/self/fd"))
     for name in "ab":
         upkeep = abandon(name)
-        gc.collect()
+        # Whoever wants the folder collects what is left of the other handle; a round of upkeep that
+        # is under way comes to its end first.
+        with suppress(tm.Locked):
+            tm.PriorityQueue(tmp_path / name).close()
         assert upkeep is not None
         upkeep.join(60)
         assert not upkeep.is_alive()
+        with tm.PriorityQueue(tmp_path / name) as queue:
+            assert len(queue) == 20
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    with tm.PriorityQueue(tmp_path / "a") as queue:
-        assert len(queue) == 20
 
 
 def test_a_lock_file_full_of_rubbish_still_locks(tmp_path: Path) -> None:

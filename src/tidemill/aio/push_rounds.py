@@ -4,13 +4,13 @@ A round takes all that wait, prepares and commits them in one thread, and hands 
 receipt. While one round is on its way to the disk the next is prepared.
 
 Rows that are made while they are read, by a generator say, may take as long as they like. They go
-by themselves, so that nobody waits for them.
+by themselves, a few at a time, so that nobody else waits for them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
@@ -24,6 +24,7 @@ from tidemill.files.receipt import Receipt
 from tidemill.limits import PUSHES_PER_ROUND_MAX
 
 ROUNDS_MAX = 2  # one that is prepared while another is written
+SLOW_MAX = 2  # pushes of rows that are still being made; far fewer than there are threads
 
 
 class PushRounds:
@@ -33,27 +34,29 @@ class PushRounds:
         self._core = core
         self._threads = threads
         self._waiting: dict[asyncio.Future[Receipt], PushRequest] = {}
+        self._slow: dict[asyncio.Future[Receipt], PushRequest] = {}  # that wait as well
         self._begun: set[asyncio.Future[Receipt]] = set()
-        self._rounds = 0
+        self._rounds = self._slow_ones = 0
 
     async def push(self, request: PushRequest) -> Receipt:
         loop = asyncio.get_running_loop()
         receipt: asyncio.Future[Receipt] = loop.create_future()
-        if isinstance(request.data, Iterator | pa.RecordBatchReader):
-            self._start([receipt], [request], lambda: None)
-        else:
+        if _is_made(request.data):
             self._waiting[receipt] = request
             # Not at once: tasks that were started together then share the round.
             loop.call_soon(self._begin)
+        else:
+            self._slow[receipt] = request
+            self._begin_slow()
         return await see_through(receipt, lambda: self._withdraw(receipt))
 
     async def drain(self) -> None:
         """Wait until every push that was begun is done."""
-        while self._waiting or self._begun:
-            await asyncio.wait([*self._waiting, *self._begun])
+        while waiting := [*self._waiting, *self._slow, *self._begun]:
+            await asyncio.wait(waiting)
 
     def _withdraw(self, receipt: asyncio.Future[Receipt]) -> bool:
-        if self._waiting.pop(receipt, None) is None:
+        if self._waiting.pop(receipt, None) is None and self._slow.pop(receipt, None) is None:
             return False
         receipt.cancel()
         return True
@@ -71,6 +74,16 @@ class PushRounds:
     def _end_round(self) -> None:
         self._rounds -= 1
         self._begin()
+
+    def _begin_slow(self) -> None:
+        if self._slow and self._slow_ones < SLOW_MAX:
+            receipt = next(iter(self._slow))
+            self._slow_ones += 1
+            self._start([receipt], [self._slow.pop(receipt)], self._end_slow)
+
+    def _end_slow(self) -> None:
+        self._slow_ones -= 1
+        self._begin_slow()
 
     def _start(
         self,
@@ -104,3 +117,10 @@ class PushRounds:
             else:
                 receipt.set_exception(outcome)
         then()
+
+
+def _is_made(data: object) -> bool:
+    """Whether the rows are there, so that taking them in takes no longer than they are many."""
+    if type(data) in (list, tuple) or isinstance(data, pa.Table | pa.RecordBatch):
+        return True
+    return hasattr(data, "__dataframe__")  # of pandas, polars and the like

@@ -190,6 +190,19 @@ class Folder(View):
                 self._files.close()
                 self._lock.release()
 
+    def let_go(self) -> None:
+        """Close files and lock as they are: nobody is left who could close the folder."""
+        if not self.is_here or self.is_closed:
+            return
+        self.is_closed = True
+        try:
+            self.journal.close(clean=False)
+            self._files.close()
+        except OSError as error:
+            logger.warning("%s was not closed well: %s", self.path, error)
+        finally:
+            self._lock.release()
+
     @property
     def disk_bytes(self) -> int:
         return self.journal.bytes + self.journal.spare.bytes

@@ -6,6 +6,7 @@ each record, so that what an earlier owner left behind can be told from what the
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -68,9 +69,14 @@ class OwnerLock(FileLock):
             file = fs.open(path, create=True)
         except FileExistsError:
             file = fs.open(path, write=True)
-        if file.lock():
+        is_locked = file.lock()
+        pid = None if is_locked else read_owner(file)[0]
+        if pid == os.getpid():
+            # By a handle that nobody may refer to any more, and that is yet to be collected.
+            gc.collect()
+            is_locked = file.lock()
+        if is_locked:
             return cls(file, read_owner(file)[1])
-        pid = read_owner(file)[0]
         file.close()
         owner = "another handle in this process" if pid == os.getpid() else f"process {pid}"
         if pid is None:

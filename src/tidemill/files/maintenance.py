@@ -116,6 +116,7 @@ class Maintenance:
         self._keeps_up.set()
         self._tiny_since_choice = 0  # segments of tiny frames, sealed since upkeep last chose
         self._is_stopped = False
+        self._is_abandoned = False
 
     def after_push(self) -> None:
         """Called after every push; a round is due when a segment was sealed."""
@@ -210,18 +211,27 @@ class Maintenance:
             yield
 
     def abandon(self) -> None:
-        """Let the thread end after the round it is in, and do not wait for it."""
-        self._is_stopped = True
-        self._wakeups.put(None)
+        """Let go of the folder: at once, or after the round that the thread is in."""
+        self._is_abandoned = True
+        self._end()
+        if self._round_lock.acquire(blocking=False):
+            try:
+                self._folder.let_go()
+            finally:
+                self._round_lock.release()
 
     def stop(self) -> None:
         """End the thread after the round it is in; no round follows."""
-        self.abandon()
+        self._end()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         with self._round_lock:
             pass
+
+    def _end(self) -> None:
+        self._is_stopped = True
+        self._wakeups.put(None)
 
     def _watch_pace(self, sealed: int) -> None:
         """Have pushes wait if many segments of tiny frames were sealed while upkeep was at others:
@@ -258,10 +268,12 @@ class Maintenance:
             self._wakeups.put(None)
 
     def _work(self) -> None:
-        while True:
+        while not self._is_stopped:
             self._wakeups.get()
             if self._is_stopped or not self._try_round():
-                return
+                break
+        if self._is_abandoned:
+            self._folder.let_go()
 
     def _try_round(self) -> bool:
         """Run a round; False if there will be no others. The call that made it due has succeeded by

@@ -49,8 +49,7 @@ class QueueCore:
         self.folder.close()
 
     def __del__(self) -> None:
-        # Nobody is left who could close it. The files close by themselves, the lock with them, once
-        # upkeep refers to them no longer.
+        # Nobody is left who could close it.
         maintenance = self.__dict__.get("maintenance")
         if maintenance is not None:
             maintenance.abandon()
