@@ -19,7 +19,7 @@ from tests.faults.fingerprint import fingerprint
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Trace
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import SyncMode
+from tidemill.files.folder_options import SyncMode
 from tidemill.files.priority_queue import PriorityQueue
 
 SOURCE = Path("/queues/source")

@@ -31,7 +31,7 @@ from tidemill.files.bucket import Width
 from tidemill.files.carry import drop
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import CorruptionMode, SyncMode
+from tidemill.files.folder_options import CorruptionMode, SyncMode
 from tidemill.files.head import NAME as HEAD
 from tidemill.files.priority_queue import PriorityQueue
 

@@ -16,7 +16,7 @@ import sys
 from tests.faults.checker import MAIN, UniqueValues
 from tidemill.files.bucket import Width
 from tidemill.files.consuming_end import ConsumingEnd
-from tidemill.files.folder import SyncMode
+from tidemill.files.folder_options import SyncMode
 from tidemill.files.priority_queue import PriorityQueue
 
 FORK = "audit"

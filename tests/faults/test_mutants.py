@@ -29,7 +29,7 @@ from tidemill.errors import Corrupt, TidemillError
 from tidemill.files import record, recovery, run, scan, segment_facts, summary, survivors
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.cut import NO_OTHERS, Cuts
-from tidemill.files.folder import FolderOptions
+from tidemill.files.folder_options import FolderOptions
 from tidemill.files.journal import Journal
 from tidemill.files.operation import Operation, Retire
 from tidemill.files.recovery import Recovery

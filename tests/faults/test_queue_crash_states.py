@@ -28,7 +28,7 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
 from tidemill.files import segment_facts, shelf, survivors
-from tidemill.files.folder import SyncMode
+from tidemill.files.folder_options import SyncMode
 from tidemill.files.head import NAME as HEAD
 
 Step: TypeAlias = Callable[[DrivenQueue], None]

@@ -19,7 +19,7 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
 from tidemill.files import segment_facts, survivors
-from tidemill.files.folder import SyncMode
+from tidemill.files.folder_options import SyncMode
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
 Tally: TypeAlias = Callable[[str, int], None]

@@ -23,7 +23,7 @@ from tests.faults.test_queue_bit_flips import Store, small_store
 from tests.faults.trace import Content, Image
 from tidemill.errors import Corrupt, UnknownFormat
 from tidemill.files import head, spine, summary
-from tidemill.files.folder import CorruptionMode
+from tidemill.files.folder_options import CorruptionMode
 from tidemill.files.frame_table import ENTRY
 from tidemill.files.record import ENVELOPE_BYTES, Kind, pack_envelope, payload_digest, split_place
 from tidemill.files.scan import Found

@@ -23,7 +23,7 @@ import pyarrow as pa
 import xxhash
 
 from tidemill.files.bucket import Width
-from tidemill.files.folder import SyncMode
+from tidemill.files.folder_options import SyncMode
 from tidemill.files.priority_queue import PriorityQueue
 
 SEGMENT_BYTES = 32 * 1024

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import random
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from tests.temporary import FOLDER
 from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.operation import Consume
 from tidemill.files.pushes import push_operation
-from tidemill.limits import ITEM_BYTES_MAX
+from tidemill.limits import ITEM_BYTES_MAX, LAST_ROOM_BYTES
 
 _NOBODY = 65534  # a user who owns nothing
 
@@ -495,6 +496,7 @@ def test_a_queue_that_filled_its_disk_can_be_emptied(mounted: Callable[[str], Pa
         pushed = push_operation(folder, folder.preparation.given([(0, bytes(900_000))]))
         chosen = cursor.select(1, 2**63 - 1)
         taken = Consume(cursor.fork.id, chosen.cut, 1, True, chosen)
+        assert (pushed.leaves_bytes, taken.leaves_bytes) == (None, LAST_ROOM_BYTES)
         with pytest.raises(tm.DiskFull):
             folder.commit_all([pushed, taken])
         assert (type(pushed.failure), taken.failure) == (tm.DiskFull, None)
@@ -505,6 +507,31 @@ def test_a_queue_that_filled_its_disk_can_be_emptied(mounted: Callable[[str], Pa
         audit.remove()
         queue._core.maintenance.run_round()
         queue.push([(1, bytes(1_000_000))])
+
+
+@pytest.mark.parametrize("kib", [2048, 2060, 2112])
+def test_a_disk_without_a_byte_has_room_for_pops_and_a_clear(
+    mounted: Callable[[str], Path], kib: int
+) -> None:
+    """Keys in any order, so that no segment is used up and nothing comes back."""
+    place, draw = mounted(f"size={kib}k"), random.Random(kib)
+    queue = tm.PriorityQueue(place / "queue", segment_bytes=64 * 1024)
+    try:
+        while True:
+            queue.push([(draw.randrange(10**6), bytes(200)) for _ in range(50)])
+    except tm.DiskFull:
+        pass
+    popped = 0
+    try:
+        while len(queue):
+            popped += len(queue.pop())
+    except tm.DiskFull:
+        assert popped > 10
+        assert queue.clear() > 0
+    assert len(queue) == 0
+    queue._core.maintenance.run_round()
+    queue.push([(1, bytes(60_000))])
+    queue.close()
 
 
 def test_a_read_only_file_system_gives_no_access(mounted: Callable[[str], Path]) -> None:

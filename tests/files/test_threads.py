@@ -245,7 +245,7 @@ def test_reading_summaries_does_not_stop_pushes(tmp_path: Path, use: str) -> Non
         for start in range(0, 1_000, 10):
             queue.push([(key, bytes(500)) for key in range(start, start + 10)])
         queue._core.folder.journal.finish_seals()
-        queue.pop(200)  # Upkeep looks at segments that were used in part.
+        queue.pop(150)  # Upkeep looks at segments that were used in part.
         queue._cursor.forget()
         queue._core.folder.index._lately_read = LatelyRead()
         fs.is_slow = True

@@ -20,7 +20,7 @@ from tidemill.files import priority_queue as files
 from tidemill.files.bucket import BucketFunction
 from tidemill.files.consumer import Start
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import CorruptionMode, SyncMode
+from tidemill.files.folder_options import CorruptionMode, SyncMode
 from tidemill.files.priority_queue import Stats
 from tidemill.files.pushes import PushRequest
 from tidemill.files.receipt import Receipt

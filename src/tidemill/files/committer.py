@@ -74,7 +74,7 @@ class Committer(Combining[Operation]):
             again: list[Operation] = []
             if isinstance(failure, DiskFull):
                 # What makes room must not fail for the company of what needs some.
-                again = [operation for operation in part if operation.takes_last_room]
+                again = [operation for operation in part if operation.leaves_bytes is not None]
             for operation in [*part, *singles]:
                 if len(again) == len(part) or operation not in again:
                     operation.failure = failure

@@ -13,19 +13,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
 from tidemill.batch import DEFAULT, SchemaVersions
 from tidemill.clock import Clock
 from tidemill.errors import Closed, Corrupt, NotAQueue, TidemillError
-from tidemill.files.bucket import BucketFunction, choose
+from tidemill.files.bucket import choose
 from tidemill.files.committer import Committer
 from tidemill.files.cursor import Cursor
 from tidemill.files.filesystem import FileSystem
+from tidemill.files.folder_options import FolderOptions, choose_of
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.head import HeadFile
 from tidemill.files.index import Index
@@ -48,54 +47,19 @@ from tidemill.files.pin import try_sweep_readers
 from tidemill.files.pointers import take_back_pointers
 from tidemill.files.preparation import Preparation
 from tidemill.files.recovery import Recovered, Recovery
-from tidemill.files.settings import LOG, QUEUE, Settings, read_settings, write_settings
+from tidemill.files.settings import Settings, read_settings, write_settings
 from tidemill.files.solitude import Solitude
 from tidemill.files.state import State
 from tidemill.files.storage import storage_errors
 from tidemill.files.strangers import refuse_links, refuse_strangers
 from tidemill.files.view import View
-from tidemill.limits import BUCKETS_OPEN_MAX, KEPT_BYTES_MAX, SEGMENT_BYTES, TINY_FRAMES_MIN
+from tidemill.limits import KEPT_BYTES_MAX, TINY_FRAMES_MIN
 
 logger = logging.getLogger(__name__)
 
 _PUSHES = (Push, PushOne, PushTogether)  # do no more than add frames
 _SHARED = (Group, PushTogether)  # by several threads
 _APPLIED_EARLY = (Push, PushOne, Consume)  # if a thread works alone; others are rare
-
-SyncMode: TypeAlias = Literal["none", "data", "index", "full"]
-CorruptionMode: TypeAlias = Literal["abort", "continue"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderOptions:
-    """How a folder is opened."""
-
-    kind: str = QUEUE
-    bucket: BucketFunction | None = None  # None: what the folder records, or Shift(37) if it is new
-    schema: pa.Schema | None = (
-        None  # None: what the folder records, or `value: binary` if it is new
-    )
-    sync: SyncMode = "full"
-    on_corruption: CorruptionMode = "abort"
-    buckets_open_max: int = BUCKETS_OPEN_MAX
-    segment_bytes: int = SEGMENT_BYTES  # for a new folder; an old one keeps its own
-
-    @property
-    def syncs_pushes(self) -> bool:
-        return self.sync in ("data", "full")
-
-    @property
-    def syncs_takes(self) -> bool:
-        return self.sync in ("index", "full")
-
-
-def choose_of(found: Settings | None, options: FolderOptions) -> BucketFunction:
-    """The bucket function of a folder; that of a log serves its machinery alone, for all of its
-    rows have the key 0.
-    """
-    if options.kind == LOG:
-        return choose(None, None)
-    return choose(found.bucket if found else None, options.bucket)
 
 
 class Folder(View):
@@ -373,7 +337,7 @@ class Folder(View):
         if whole.apart:
             journal.seal_soon(records_min=TINY_FRAMES_MIN)
         time_us = max(state.time_us, self.clock.time_ns() // 1000)
-        draft = journal.begin(whole.total_bytes, state.next_seq, time_us, whole.takes_last_room)
+        draft = journal.begin(whole.total_bytes, state.next_seq, time_us, whole.leaves_bytes)
         whole.draft(draft)
         journal.append(draft, whole.sync)
         if whole.apart:

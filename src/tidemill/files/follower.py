@@ -28,7 +28,7 @@ from tidemill.files.count import count_covered
 from tidemill.files.cursor import Cursor
 from tidemill.files.cut import cover_all
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import FolderOptions, choose_of
+from tidemill.files.folder_options import FolderOptions, choose_of
 from tidemill.files.frame_reader import FrameReader
 from tidemill.files.frame_table import FrameList, buckets_of
 from tidemill.files.head import Head

@@ -29,7 +29,7 @@ from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.origin import Origin
 from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
-from tidemill.files.rest import Rest
+from tidemill.files.rest import Rest, reserve_of
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.segment_file import make_file, unmake_file
 from tidemill.files.spare import Spare
@@ -65,6 +65,7 @@ class Journal:
         self.folder = folder
         self.epoch = epoch
         self.segment_bytes = segment_bytes
+        self.reserve = reserve_of(segment_bytes)
         self.segments: dict[int, Segment] = {}
         self.active: Segment  # the last of them, there once the journal was created or adopted
         self.retired: set[int] = set()  # of these, whose end is written, but which are still there
@@ -100,15 +101,16 @@ class Journal:
         """
         return max(self.segment_bytes, start + self.segment_bytes // 2)
 
-    def begin(self, total: int, next_seq: int, time_us: int, last_room: bool = True) -> Draft:
-        """Make room for `total` bytes and start laying them out; a full disk shows here."""
+    def begin(self, total: int, next_seq: int, time_us: int, leaves: int | None) -> Draft:
+        """Make room for `total` bytes, with some left (see `Operation`); a full disk shows here."""
         if self.failure is not None:
             self.check()
         active = self.active
-        if active.end + total > self._room:
-            active = self._make_room(total, last_room)
+        needed = total + (self.reserve if leaves is None else leaves)
+        if active.end + needed > self._room:
+            active = self._make_room(needed, leaves is not None)
         elif self._records >= RECORDS_PER_SEGMENT_MAX:
-            active = self.roll(total, last_room)
+            active = self.roll(needed, leaves is not None)
         return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
     def append(self, draft: Draft, sync: bool) -> None:
@@ -348,8 +350,8 @@ class Journal:
                 raise
             self.spare.drop()
             # To pop is how room is made, and needs next to none.
-            allocated = size + needed if last_room else allocated
-            file, allocated, old_to = self._create(path, allocated, draft.parts)
+            least = size + needed if last_room else allocated
+            file, allocated, old_to = self._create(path, least, draft.parts)
         segment = Segment(self.fs, self.folder, number, file, start=size, end=size)
         if self.segments:
             self.active.seal()
@@ -400,8 +402,7 @@ class Journal:
             with storage_errors("growing", segment.path):
                 segment.file.allocate(wanted)
         except DiskFull:
-            # As in a new segment.
-            if not (last_room or self.spare.bytes):
+            if not (last_room or self.spare.bytes):  # as in a new segment
                 raise
             wanted = least if last_room else wanted
             with storage_errors("growing", segment.path):

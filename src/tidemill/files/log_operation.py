@@ -15,7 +15,7 @@ from tidemill.files.state import State
 class AppendRows(Operation):
     """Rows with the numbers from `first` on, and the marks of their producers."""
 
-    takes_last_room = False
+    leaves_bytes = None
 
     def __init__(
         self, first: int, frames: Sequence[PreparedFrame], marks: Sequence[Mark], *, sync: bool

@@ -20,7 +20,7 @@ from tidemill.files.draft import Draft, LateBody, PreparedFrame
 from tidemill.files.frame_table import Entry
 from tidemill.files.record import ENVELOPE_BYTES, Kind, padded
 from tidemill.files.state import State
-from tidemill.limits import SEGMENTS_MAX, SEQ_MAX
+from tidemill.limits import LAST_ROOM_BYTES, SEGMENTS_MAX, SEQ_MAX
 from tidemill.names import check_name
 
 _CUT = Kind.CUT
@@ -46,8 +46,9 @@ class Operation(Request):
     """One operation on its way into the journal."""
 
     apart = False  # whether it is to have a segment of its own
-    # Whether it may use up the disk. What adds something leaves room to what makes room.
-    takes_last_room = True
+    # How much room in its segment it leaves to what makes room; None: as much as pushes do, which
+    # do not use up the disk either.
+    leaves_bytes: int | None = 0
     frames: Sequence[PreparedFrame] = ()
     closing: Sequence[tuple[Kind, bytes]] = ()  # the records behind the frames
     entries: Sequence[Entry] = ()  # of the frames, once they are laid out
@@ -104,7 +105,8 @@ class Group(Operation):
     def __init__(self, members: Sequence[Operation]) -> None:
         super().__init__(any(member.sync for member in members))
         self.apart = any(member.apart for member in members)
-        self.takes_last_room = all(member.takes_last_room for member in members)
+        leaves = [member.leaves_bytes for member in members]
+        self.leaves_bytes = None if None in leaves else max(filter(None, leaves), default=0)
         self._members = members
 
     @property
@@ -119,7 +121,7 @@ class Group(Operation):
 class Push(Operation):
     """Items for every fork."""
 
-    takes_last_room = False
+    leaves_bytes = None
 
     @property
     def seqs(self) -> tuple[int, int]:
@@ -134,7 +136,7 @@ class PushOne(Operation):
     of their own so that their numbers stay together.
     """
 
-    takes_last_room = False
+    leaves_bytes = None
 
     def __init__(self, row: GivenRows | PlainRow, sync: bool) -> None:
         super().__init__(sync)
@@ -149,7 +151,7 @@ class PushOne(Operation):
 class PushTogether(Operation):
     """Single items that share their frames; `ranks` says which of the sorted rows each became."""
 
-    takes_last_room = False
+    leaves_bytes = None
 
     def __init__(
         self,
@@ -182,6 +184,10 @@ class Consume(Operation):
     ) -> None:
         self.sync = sync
         self.frames = frames
+        if frames:
+            self.leaves_bytes = None
+        elif selection is not None:
+            self.leaves_bytes = LAST_ROOM_BYTES  # so that there is room for a delete of all
         self.selection = selection
         self.fork = fork
         self.cut = cut  # its place is known once it is laid out
@@ -207,7 +213,7 @@ class Consume(Operation):
 class MakeFork(Operation):
     """A new consuming end that starts where its parent stands."""
 
-    takes_last_room = False
+    leaves_bytes = None
 
     def __init__(self, id: int, name: str, parent: int) -> None:
         document = {"id": id, "name": name, "parent": parent}

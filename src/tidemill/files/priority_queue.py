@@ -15,7 +15,8 @@ from tidemill.files.bucket import BucketFunction
 from tidemill.files.consumer import Consumer, Start
 from tidemill.files.consuming_end import ConsumingEnd
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.folder import CorruptionMode, Folder, FolderOptions, SyncMode
+from tidemill.files.folder import Folder
+from tidemill.files.folder_options import CorruptionMode, FolderOptions, SyncMode
 from tidemill.files.follower import Follower
 from tidemill.files.maintenance import Maintenance
 from tidemill.files.pointers import read_pointers

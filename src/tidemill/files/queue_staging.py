@@ -17,7 +17,8 @@ from tidemill.errors import Corrupt
 from tidemill.files.bucket import choose
 from tidemill.files.draft import PreparedFrame
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import Folder, FolderOptions
+from tidemill.files.folder import Folder
+from tidemill.files.folder_options import FolderOptions
 from tidemill.files.folder_staging import FileAttempt, FolderStaging, owned
 from tidemill.files.log_operation import AppendRows
 from tidemill.files.log_state import Mark

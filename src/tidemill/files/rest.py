@@ -13,12 +13,17 @@ from __future__ import annotations
 
 from tidemill.files.filesystem import Buffer
 from tidemill.files.record import ENVELOPE_BYTES
-from tidemill.limits import ZEROES_BYTES_MAX
+from tidemill.limits import LAST_ROOM_BYTES, RESERVE_SHARE, ZEROES_BYTES_MAX
 
 END_MARK = bytes(ENVELOPE_BYTES)
 
 _PAGE_BYTES = 4096
 _ZEROES = memoryview(bytes(ZEROES_BYTES_MAX + _PAGE_BYTES))
+
+
+def reserve_of(segment_bytes: int) -> int:
+    """How much of a segment's room pushes leave: pops make room, and need some for that."""
+    return max(segment_bytes // RESERVE_SHARE, 2 * LAST_ROOM_BYTES)
 
 
 class Rest:

@@ -111,9 +111,9 @@ class Room:
         journal = self._folder.journal
         active, reserved = journal.active, sum(self._reserved.values())
         grown, capacity = journal.bytes, journal.capacity(active.start)
-        if active.end + needed + reserved > capacity:
+        if active.end + needed + reserved + journal.reserve > capacity:
             # A new segment opens with about the same state as the one before.
-            grown += max(capacity, active.start + needed)
+            grown += max(capacity, active.start + needed + journal.reserve)
             # Each of the others may have to begin one, where what the last has left is too little.
             grown += 2 * reserved
         # A rewrite needs a segment of its own before it can give one back.

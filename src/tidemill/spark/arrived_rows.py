@@ -12,7 +12,7 @@ from tidemill.batch import Batch, Layout, int64_values
 from tidemill.errors import Corrupt, Locked, MissingRows
 from tidemill.files.arrivals import read_arrivals
 from tidemill.files.consumer import Consumer
-from tidemill.files.folder import CorruptionMode
+from tidemill.files.folder_options import CorruptionMode
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.layout import layout_of
 from tidemill.files.pointers import read_pointers

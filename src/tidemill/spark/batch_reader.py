@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from tidemill.batch import Batch, Layout
 from tidemill.errors import Bug, Corrupt, ForkRemoved, InvalidInput, Trimmed
 from tidemill.files.consuming_end import ConsumingEnd
-from tidemill.files.folder import CorruptionMode
+from tidemill.files.folder_options import CorruptionMode
 from tidemill.files.follower import Follower
 from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.kept_snapshot import Bounds, Plan

@@ -15,7 +15,8 @@ from tidemill.files.bucket import BucketFunction
 from tidemill.files.carry import carry
 from tidemill.files.doctor.examination import Examination
 from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import Folder, FolderOptions
+from tidemill.files.folder import Folder
+from tidemill.files.folder_options import FolderOptions
 from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.lock import OwnerLock
 from tidemill.files.pin import sweep_readers

@@ -20,7 +20,8 @@ from pathlib import Path
 from tidemill.clock import Clock
 from tidemill.errors import TidemillError
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.folder import Folder, FolderOptions
+from tidemill.files.folder import Folder
+from tidemill.files.folder_options import FolderOptions
 from tidemill.files.settings import write_settings
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from tidemill.batch import Layout, LogBatch, SchemaVersions
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt, InvalidInput, Locked, NotAQueue, ReadOnly
 from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.folder import CorruptionMode, Folder, FolderOptions
+from tidemill.files.folder import Folder
+from tidemill.files.folder_options import CorruptionMode, FolderOptions
 from tidemill.files.follower import Follower
 from tidemill.files.layout import layout_of
 from tidemill.files.log_operation import BeginRows, TrimRows, WriteNote
