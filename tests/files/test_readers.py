@@ -24,6 +24,7 @@ from tidemill.files.head import read_head
 from tidemill.files.pin import Pin, sweep_readers
 from tidemill.files.reach import read_reach
 from tidemill.files.segment import Segment
+from tidemill.files.spine import SpineFile
 from tidemill.files.tail import read_tail
 
 SEGMENT = 32 * 1024
@@ -573,6 +574,42 @@ def test_without_a_spine_the_head_says_how_far(tmp_path: Path, fails_open: bool)
             head = read_head(fs, tmp_path)
             assert head is not None
             assert head.place == owner._core.folder.journal.end
+
+
+def test_readers_see_all_while_an_owner_opens_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = owner_at(tmp_path, sync="full")
+    for number in range(10):
+        owner.push([(number, b"a")])
+    owner._core.folder.let_go()  # as if it had been killed
+    seen = []
+    begin = SpineFile.begin
+
+    def looked_at(self: SpineFile, path: Path) -> None:
+        begin(self, path)
+        with reader_at(tmp_path) as reader:
+            seen.append(len(reader))
+
+    monkeypatch.setattr(SpineFile, "begin", looked_at)
+    owner_at(tmp_path, sync="full").close()
+    assert seen == [10]
+
+
+def test_a_head_that_could_not_be_written_is_written_with_the_next_operation(
+    tmp_path: Path,
+) -> None:
+    with owner_at(tmp_path, sync="full") as owner, reader_at(tmp_path) as reader:
+        owner.push([(0, b"a")])
+        head = owner._core.folder.journal._head
+        failing = FailingFileSystem(LocalFileSystem())
+        head._file = FailingFile(failing, head._file, head.path)
+        failing.fail_next("pwrite")
+        owner._core.folder.journal.roll()
+        assert failing.fired == 1
+        for number in range(1, 4):
+            owner.push([(number, b"a")])
+            assert len(reader) == number + 1
 
 
 def test_a_segment_that_was_sealed_while_a_reader_looked_is_not_missed(tmp_path: Path) -> None:
