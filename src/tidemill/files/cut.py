@@ -118,6 +118,8 @@ class Cuts:
 
     def add(self, cut: Cut) -> None:
         """Note a cut; it was made after all the others."""
+        if cut.high < cut.low:
+            return  # It covers nothing.
         if self._others:
             self._others.drop_covered(cut)
         takes = self._takes
