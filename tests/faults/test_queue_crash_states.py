@@ -73,8 +73,8 @@ STEPS: dict[str, Step] = {
 
 # How many distinct states each test judges at least; together they are the plan.
 TIMES = 72 if SOAK else 1
-PAIRS_MIN = {"drop": 500, "drain": 1_500, "sync": 1_500}
-PAIRS_MIN_OTHERS = 2_500
+PAIRS_MIN = {"drop": 500, "drain": 2_000, "sync": 2_000, "upkeep": 3_000}
+PAIRS_MIN_OTHERS = 3_500
 TRIPLES_OF_FIRST_MIN = 400
 MODES_MIN = 50
 TRIPLES_MIN = 300
