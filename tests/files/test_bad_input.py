@@ -458,6 +458,72 @@ def test_a_really_full_disk_refuses_and_works_again_with_room(
         assert queue.pop(-1).keys.to_pylist() == list(range(count // 2, count + 1))
 
 
+def fill_disk(place: Path, queue: tm.PriorityQueue, *, items: int, size: int, step: int = 1) -> int:
+    """Push until not a byte is left, so many items at a time; returns how many there are. Keys go
+    round in steps.
+    """
+    count = 0
+    while True:
+        numbers = range(count, count + items)
+        try:
+            queue.push([(number * step % 100_003, bytes(size)) for number in numbers])
+        except tm.DiskFull:
+            break
+        count += items
+    free = os.statvfs(place)
+    (place / "other").write_bytes(bytes(free.f_bavail * free.f_frsize))
+    return count
+
+
+def test_a_segment_that_has_all_its_records_can_be_emptied_on_a_full_disk(
+    mounted: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 100)
+    place = mounted("size=1m")
+    with tm.PriorityQueue(
+        place / "queue", segment_bytes=512 * 1024, sync="none", maintain_in_background=False
+    ) as queue:
+        (place / "half").write_bytes(bytes(480 * 1024))
+        count = fill_disk(place, queue, items=1, size=10)
+        assert 90 < count < 110
+        popped = [queue.pop().keys[0].as_py() for _ in range(count // 2)]
+        assert popped == list(range(count // 2))
+        last = count - 1
+        assert queue.delete(last, last) == 1
+        assert queue.clear() == count - count // 2 - 1
+    with tm.PriorityQueue(place / "queue") as queue:
+        assert len(queue) == 0
+
+
+def test_a_full_disk_comes_back_however_many_segments_there_are(
+    mounted: Callable[[str], Path],
+) -> None:
+    place = mounted("size=6m")
+    with tm.PriorityQueue(
+        place / "queue",
+        segment_bytes=16 * 1024,
+        sync="none",
+        bucket=tm.Shift(63),
+        maintain_in_background=False,
+    ) as queue:
+        # Each segment has some of the first items and some of the last.
+        fill_disk(place, queue, items=10, size=300, step=7_919)
+        segments = queue.stats().segments
+        assert segments > 200
+        # One by one, until no room is left but for a delete of all.
+        cleared = 0
+        try:
+            while len(queue):
+                queue.pop()
+        except tm.DiskFull:
+            cleared = queue.clear()
+        assert cleared > 0
+        queue._core.maintenance.run_round()
+        assert queue.stats().segments < 5
+        queue.push([(1, b"room again")])
+        assert queue.pop().rows() == [(1, b"room again")]
+
+
 def test_a_queue_can_be_popped_on_a_disk_without_room_for_a_segment(
     mounted: Callable[[str], Path],
 ) -> None:

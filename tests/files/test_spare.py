@@ -20,6 +20,7 @@ from tidemill.files.filesystem import LocalFileSystem
 from tidemill.files.listing import list_records
 from tidemill.files.open_files import OpenFiles
 from tidemill.files.record import ENVELOPE_BYTES
+from tidemill.files.rest import END_MARK
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.spare import Spare, SpareFile
 
@@ -288,6 +289,29 @@ def test_opening_removes_what_a_killed_owner_left(tmp_path: Path) -> None:
     with queue_at(tmp_path / "killed") as again:
         assert not spares(again.path)
         assert len(again) == 0
+
+
+def test_an_end_mark_stands_behind_what_fills_it_up_to_the_reserve(tmp_path: Path) -> None:
+    with queue_at(tmp_path, sync="none") as queue:
+        folder = queue._core.folder
+        journal = folder.journal
+        while journal.active.end < SEGMENT - 4_096:
+            queue.push([(1, b"old")] * 5)
+        while journal.active.number == 1:
+            queue.pop()
+        queue.pop(-1)
+        queue._core.maintenance.run_round()
+        (spare,) = spares(tmp_path)
+        old_bytes = spare.stat().st_size
+        assert old_bytes > SEGMENT - journal.reserve
+        with folder.writing_alone():
+            journal.roll()
+        queue.push([(2, bytes(old_bytes - journal.active.start - 1_024))])
+        active = journal.active
+        assert SEGMENT - journal.reserve < active.end < old_bytes - ENVELOPE_BYTES
+        data = active.path.read_bytes()
+        assert any(data[active.end + ENVELOPE_BYTES : old_bytes])
+        assert data[active.end : active.end + ENVELOPE_BYTES] == END_MARK
 
 
 def test_a_queue_that_is_bounded_keeps_none(tmp_path: Path) -> None:

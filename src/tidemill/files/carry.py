@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemill.errors import DiskFull
 from tidemill.files.folder import Folder
 from tidemill.files.operation import Retire
 from tidemill.files.pointers import least_pointer
@@ -28,7 +29,17 @@ _SHARE = 16  # the part of a segment that is worth one of its own
 def retire_dead(folder: Folder, numbers: list[int]) -> None:
     """Remove segments that no fork needs."""
     folder.journal.sync_ahead()
-    folder.commit(Retire(numbers))
+    try:
+        folder.commit(Retire(numbers))
+    except DiskFull:
+        if len(numbers) == 1 or folder.journal.failure is not None:
+            raise
+        # What is left of the last segment may have no room to name them all; the first to go make
+        # some for the others.
+        half = len(numbers) // 2
+        retire_dead(folder, numbers[:half])
+        retire_dead(folder, numbers[half:])
+        return
     _remove(folder, numbers)
 
 

@@ -110,7 +110,7 @@ class Journal:
         if active.end + needed > self._room:
             active = self._make_room(needed, leaves is not None)
         elif self._records >= RECORDS_PER_SEGMENT_MAX:
-            active = self.roll(needed, leaves is not None)
+            active = self._roll_for_records(needed, leaves is not None)
         return Draft(active.number << 32 | active.end, self.synced, self.epoch, next_seq, time_us)
 
     def append(self, draft: Draft, sync: bool) -> None:
@@ -408,7 +408,21 @@ class Journal:
             with storage_errors("growing", segment.path):
                 self.spare.drop()
                 segment.file.allocate(wanted)
-        self._set_rest(segment, wanted)
+        self._set_rest(segment, wanted, self._rest.old_to)
+
+    def _roll_for_records(self, needed: int, last_room: bool) -> Segment:
+        """Go on in a new segment because this one holds many records, though it has room. On a full
+        disk, what makes room goes on in this one: opening takes longer, and that is all.
+        """
+        try:
+            return self.roll(needed, last_room)
+        except DiskFull as error:
+            if self.failure is not None or not last_room:
+                raise
+            logger.debug("%s gets more records than it should: %s", self.active.path, error)
+            # So that not each of them tries again.
+            self._records -= RECORDS_PER_SEGMENT_MAX // 16
+            return self.active
 
     def _make_room(self, needed: int, last_room: bool) -> Segment:
         """The segment to append so many bytes to: the active one, grown if need be, or the next."""

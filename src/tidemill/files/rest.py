@@ -34,17 +34,17 @@ class Rest:
     [64, 0, 3776]
     """
 
-    __slots__ = ("_began", "_old_to", "_zeroed", "allocated")
+    __slots__ = ("_began", "_zeroed", "allocated", "old_to")
 
     def __init__(self, end: int, allocated: int, old_to: int = 0) -> None:
         self.allocated = allocated  # bytes that are really there
         self._began = end  # where the first append was written
-        self._old_to = old_to  # up to where there may be old records
+        self.old_to = old_to  # up to where there may be old records
         self._zeroed = max(end, old_to)  # up to where something was written, if only zeroes
 
     def behind(self, start: int, end: int, *, sync: bool) -> Buffer:
         """What to write behind records that are written from `start` to `end`."""
-        if end < self._old_to:
+        if end < self.old_to:
             return END_MARK
         if sync and end > self._zeroed:
             return self._zeroes(start, end)
