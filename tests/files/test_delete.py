@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,31 +131,65 @@ def test_deleting_agrees_with_filtering_a_list(
             model = kept
 
 
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions it calls; the time would depend on the machine."""
+    calls = 0
+
+    def count(_frame: object, event: str, _of: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
 def test_a_delete_costs_the_same_however_many_came_before(tmp_path: Path) -> None:
-    def calls_of(key: int) -> int:
-        """How many functions a delete and the peek after it call; the time would depend on the
-        machine.
-        """
-        calls = 0
-
-        def count(_frame: object, event: str, _of: object) -> None:
-            nonlocal calls
-            calls += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
-            queue.delete(key, key)
-            queue.peek()
-        finally:
-            sys.setprofile(None)
-        return calls
+    def delete(key: int) -> None:
+        queue.delete(key, key)
+        queue.peek()
 
     with tm.PriorityQueue(tmp_path, sync="none", maintain_in_background=False) as queue:
         queue.push([(key, b"x") for key in range(2_000)])
-        early = [calls_of(key) for key in range(1, 21, 2)]
+        early = [calls_of(partial(delete, key)) for key in range(1, 21, 2)]
         for key in range(21, 1_980, 2):
             queue.delete(key, key)
-        late = [calls_of(key) for key in range(1_981, 2_000, 2)]
+        late = [calls_of(partial(delete, key)) for key in range(1_981, 2_000, 2)]
         assert queue.stats().cuts == 1_000
         assert max(late) <= 1.2 * max(early)
         assert queue.pop(-1).keys.to_pylist() == list(range(0, 2_000, 2))
+
+
+def test_deletes_that_all_overlap_cost_the_same_however_many_came_before(tmp_path: Path) -> None:
+    """As of all that is due from a time on, again and again: none takes the place of another."""
+
+    def cancel(key: int) -> None:
+        assert queue.delete(key + 1, INT64_MAX) == 1
+        assert queue.peek().first.key == 0
+
+    def push(key: int) -> None:
+        queue.push([(key, b"stays")])
+        queue.push([(10**6 - key, b"goes")])
+
+    early, late = [], []
+    with tm.PriorityQueue(
+        tmp_path, sync="none", bucket=tm.Shift(63), maintain_in_background=False
+    ) as queue:
+        for key in range(500):
+            push(key)
+            calls = calls_of(partial(cancel, key))
+            # Fewer frames than are unpacked at a time cost less.
+            if 260 <= key < 270:
+                early.append(calls)
+            if key >= 490:
+                late.append(calls)
+        assert queue.stats().cuts == 500
+        assert max(late) <= 1.2 * max(early)
+        few = calls_of(partial(queue.pop, 10))
+        many = calls_of(partial(queue.pop, 100))
+        # Of each frame that is read, no more is asked than of the first ones.
+        assert many <= 12 * few
+        assert queue.pop(-1).keys.to_pylist() == list(range(110, 500))

@@ -2,8 +2,10 @@
 
 There may be thousands of them, and whoever reads a frame asks which ones touch it. So they are kept
 in layers, within each of which none overlaps another, by their lower bound. Then one alone can
-cover a given frame: the last that begins before it. There are as many layers as deletes overlap in
-one place, which are few: one that came later, and reaches as far as another, takes its place.
+cover a given frame: the last that begins before it. One that came later, and reaches as far as
+another, takes its place, so that few overlap in one place, and a few layers do. What fits into none
+of them, such as deletes of all that is due from a later time on, lies on a pile, all of which is
+looked at each time.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ Region: TypeAlias = tuple[int, int, int, int, int]  # place, arrived, low, high,
 _Column: TypeAlias = NDArray[np.int64]
 _Mask: TypeAlias = NDArray[np.bool_]
 
+_LAYERS_MAX = 2  # each of which costs whoever asks about as much as a pile of a thousand
+_CELLS_MAX = 2**17  # frames times deletes of the pile that are looked at in one go
+_NONE: NDArray[np.int64] = np.empty((5, 0), np.int64)
+
 
 class Deletes:
     """Cuts in any number.
@@ -30,22 +36,23 @@ class Deletes:
     [1, 0]
     """
 
-    __slots__ = ("_layers",)
+    __slots__ = ("_layers", "_pile")
 
     def __init__(self) -> None:
         # The fields of a cut in each column, which are replaced and never changed.
         self._layers: list[NDArray[np.int64]] = []
+        self._pile = _NONE
 
     def __len__(self) -> int:
-        return sum([layer.shape[1] for layer in self._layers])
+        return sum([layer.shape[1] for layer in self._layers]) + self._pile.shape[1]
 
     def copy(self) -> Deletes:
         twin = Deletes()
-        twin._layers = self._layers.copy()
+        twin._layers, twin._pile = self._layers.copy(), self._pile
         return twin
 
     def all(self) -> list[list[int]]:
-        return [cut for layer in self._layers for cut in layer.T.tolist()]
+        return [cut for table in (*self._layers, self._pile) for cut in table.T.tolist()]
 
     def add(self, cut: Region) -> None:
         low, high = cut[2], cut[3]
@@ -55,27 +62,35 @@ class Deletes:
             if is_behind and (at == layer.shape[1] or high < layer[2, at]):
                 self._layers[number] = np.insert(layer, at, cut, axis=1)
                 return
-        self._layers.append(np.array([cut], np.int64).T.copy())
+        column = np.array([cut], np.int64).T.copy()
+        if len(self._layers) < _LAYERS_MAX:
+            self._layers.append(column)
+        else:
+            self._pile = np.concatenate([self._pile, column], axis=1)
 
     def drop_covered(self, cut: Region) -> None:
         """Forget those that cover nothing but what this cut, the latest, covers as well."""
         last = np.int64(cut[3]), np.int64(cut[4])
         kept = []
-        for layer in self._layers:
-            place, arrived, low, high, seq = layer
+        for table in (*self._layers, self._pile):
+            place, arrived, low, high, seq = table
             covered = _reaches(*last, high, seq) & (low >= cut[2])
             covered &= (arrived <= cut[1]) & (place <= cut[0])
-            kept.append(layer[:, ~covered] if covered.any() else layer)
-        self._layers = [layer for layer in kept if layer.shape[1]]
+            kept.append(table[:, ~covered] if covered.any() else table)
+        self._replace(kept)
 
     def keep_if(self, needed: list[bool]) -> None:
         """Drop those of `all()` that are not needed."""
         mask = np.array(needed, np.bool_)
         kept = []
-        for layer in self._layers:
-            kept.append(layer[:, mask[: layer.shape[1]]])
-            mask = mask[layer.shape[1] :]
-        self._layers = [layer for layer in kept if layer.shape[1]]
+        for table in (*self._layers, self._pile):
+            kept.append(table[:, mask[: table.shape[1]]])
+            mask = mask[table.shape[1] :]
+        self._replace(kept)
+
+    def _replace(self, tables: list[NDArray[np.int64]]) -> None:
+        *layers, self._pile = tables
+        self._layers = [layer for layer in layers if layer.shape[1]]
 
     def covered(self, frames: FrameList) -> _Mask:
         """Which frames one of them alone covers."""
@@ -85,7 +100,7 @@ class Deletes:
             last = layer[2].searchsorted(rows["key_min"], "right") - 1
             found = _holds(layer[:, last], places, rows["key_max"], rows["seq_max"])
             covered |= (last >= 0) & found
-        return covered
+        return self._piled(frames, covered, "key_min", "key_max", "seq_max")
 
     def touched(self, frames: FrameList) -> _Mask:
         """Which frames have rows that one of them may cover."""
@@ -103,7 +118,27 @@ class Deletes:
                 some = layer[:, first[at] : stop[at]]
                 row = rows[at]
                 touched[at] = _holds(some, places[at], row["key_min"], row["seq_min"]).any()
-        return touched
+        return self._piled(frames, touched, "key_max", "key_min", "seq_min")
+
+    def _piled(self, frames: FrameList, known: _Mask, low: str, key: str, seq: str) -> _Mask:
+        """`known`, and for which frames one of the pile begins at their `low` or before, and
+        reaches their (key, seq).
+        """
+        pile = self._pile
+        if not pile.shape[1]:
+            return known
+        rows, places = frames.rows, frames.places
+        # Frames that came since the last of them are as they were pushed.
+        asked = np.flatnonzero(~known & (places < pile[0].max()))
+        step = max(_CELLS_MAX // pile.shape[1], 1)
+        for start in range(0, len(asked), step):
+            at = asked[start : start + step]
+            some = rows[at]
+            found = _holds(
+                pile[:, None, :], places[at, None], some[key][:, None], some[seq][:, None]
+            )
+            known[at] = (found & (pile[2] <= some[low][:, None])).any(axis=1)
+        return known
 
     def touching(
         self, place: int, keys: tuple[int, int], seqs: tuple[int, int]
@@ -115,7 +150,10 @@ class Deletes:
             first = layer[3].searchsorted(keys[0], "left")
             some = layer[:, first : layer[2].searchsorted(keys[1], "right")]
             found.append(some[:, _holds(some, np.int64(place), *least)])
-        return np.concatenate(found, axis=1) if found else np.empty((5, 0), np.int64)
+        if self._pile.shape[1]:
+            some = self._pile[:, self._pile[2] <= keys[1]]
+            found.append(some[:, _holds(some, np.int64(place), *least)])
+        return np.concatenate(found, axis=1) if found else _NONE
 
     def reach(self, seq: int) -> tuple[int, int]:
         """The (key, seq) that those made after `seq` arrived reach to."""
@@ -124,6 +162,10 @@ class Deletes:
             late = np.flatnonzero(layer[1] >= seq)
             if len(late):
                 reach = max(reach, (int(layer[3, late[-1]]), int(layer[4, late[-1]])))
+        piled = self._pile[3:, self._pile[1] >= seq]
+        if piled.shape[1]:
+            high = piled[0].max()
+            reach = max(reach, (int(high), int(piled[1, piled[0] == high].max())))
         return reach
 
 
