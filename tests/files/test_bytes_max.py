@@ -92,6 +92,47 @@ def test_a_push_that_can_never_fit_drops_nothing(tmp_path: Path) -> None:
         assert queue.stats() == before
 
 
+def test_a_push_of_any_size_goes_in_or_drops_nothing(tmp_path: Path) -> None:
+    outcomes = set()
+    for kib in range(110, 136, 2):
+        with tm.PriorityQueue(
+            tmp_path / str(kib),
+            bytes_max=BYTES_MAX,
+            segment_bytes=BYTES_MAX // 4,
+            when_full="drop_oldest",
+            maintain_in_background=False,
+        ) as queue:
+            for number in range(130):
+                queue.push([(number, bytes(1_000))])
+            before = queue.stats()
+            try:
+                queue.push([(1_000, bytes(kib * KIB))])
+                outcomes.add("pushed")
+            except tm.QueueFull as refused:
+                outcomes.add(str(refused).split(";")[1])
+                assert queue.stats() == before
+    assert outcomes == {"pushed", " push in parts, or raise bytes_max"}
+
+
+def test_a_fork_that_is_refused_drops_nothing(tmp_path: Path) -> None:
+    with tm.PriorityQueue(
+        tmp_path,
+        bytes_max=128 * KIB,
+        segment_bytes=16 * KIB,
+        sync="none",
+        when_full="drop_oldest",
+        maintain_in_background=False,
+    ) as queue:
+        queue.fork("audit")
+        for number in range(1_000):
+            queue.push([(number, bytes(number * 37 % 900))])
+            before = queue.stats()
+            with pytest.raises(tm.InvalidName):
+                queue.fork("AUDIT")
+            assert queue.stats() == before
+        assert before.dropped
+
+
 def test_what_a_read_pushes_back_counts_as_well(tmp_path: Path) -> None:
     with tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX, maintain_in_background=False) as queue:
         count = fill(queue)

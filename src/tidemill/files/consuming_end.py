@@ -21,7 +21,7 @@ from tidemill.files.read import Read
 from tidemill.files.shared_pops import SharedPops
 from tidemill.files.shovel import check_destination, shovel
 from tidemill.files.snapshot import Scan, Snapshot, key_bounds
-from tidemill.files.state import ROOT
+from tidemill.files.state import ROOT, ForkState
 from tidemill.limits import FORKS_MAX, INT64_MAX, INT64_MIN
 from tidemill.names import check_name, check_unique
 from tidemill.numbers import whole_number
@@ -202,12 +202,8 @@ class ConsumingEnd:
         # and the fork's.
         with self._room_for_fork(name), self._held(self._core.forks_lock):
             with view.guard:
-                state = view.state
-                check_unique(name, (fork.name for fork in state.forks.values()), what="fork")
-                found = state.named(name)
-                if found is None and len(state.forks) > FORKS_MAX:
-                    raise InvalidInput(f"a queue has at most {FORKS_MAX} forks; remove one first")
-                id = state.next_fork if found is None else found.id
+                found = self._named(name)
+                id = view.state.next_fork if found is None else found.id
             if found is None:
                 self._core.folder.commit(MakeFork(id, name, self._cursor.fork.id))
             return Fork(self._core, view.cursors[id])
@@ -265,11 +261,20 @@ class ConsumingEnd:
         """
         self._check()
         with self._core.view.guard:
-            is_there = self._core.view.state.named(name) is not None
-        if is_there:
-            return nullcontext()
+            # What is refused must not have cost anything by then.
+            if self._named(name) is not None:
+                return nullcontext()
         needed = MakeFork(INT64_MAX, name, INT64_MAX).total_bytes
         return self._core.room.reserved(needed)
+
+    def _named(self, name: str) -> ForkState | None:
+        """The fork of this name, or None if one can be made. Called under the guard."""
+        state = self._core.view.state
+        check_unique(name, (fork.name for fork in state.forks.values()), what="fork")
+        found = state.named(name)
+        if found is None and len(state.forks) > FORKS_MAX:
+            raise InvalidInput(f"a queue has at most {FORKS_MAX} forks; remove one first")
+        return found
 
     def _mark_read(self) -> None:
         self._check_not_reading()

@@ -71,14 +71,9 @@ class Room:
         bytes_max = self._bytes_max
         if bytes_max is None:
             return
-        segment_bytes = self._folder.journal.segment_bytes
-        if max(needed, segment_bytes) + 2 * segment_bytes > bytes_max:
-            # Said before anything is dropped for it.
-            raise QueueFull(
-                f"a push of {needed} bytes can never fit into the {bytes_max} bytes that "
-                f"{self._folder.path} may take; push in parts, or raise bytes_max"
-            )
         with self._changed:
+            if not self._fits(needed, bytes_max):
+                self._check_that_it_may_ever(needed, bytes_max)
             while not self._fits(needed, bytes_max):
                 if self._reserved:
                     self._changed.wait()
@@ -107,13 +102,30 @@ class Room:
                     f"{bytes_max} allowed; pop or delete items, or raise bytes_max"
                 )
 
+    def _check_that_it_may_ever(self, needed: int, bytes_max: int) -> None:
+        """Raise `QueueFull` if the push would not fit into an empty queue either: before anything
+        is dropped for it.
+        """
+        segment_bytes = self._folder.journal.segment_bytes
+        if segment_bytes + self._new_segment_bytes(needed) + segment_bytes > bytes_max:
+            raise QueueFull(
+                f"a push of {needed} bytes can never fit into the {bytes_max} bytes that "
+                f"{self._folder.path} may take; push in parts, or raise bytes_max"
+            )
+
+    def _new_segment_bytes(self, needed: int) -> int:
+        """What a segment takes that is begun for so many bytes."""
+        journal = self._folder.journal
+        # It opens with about the same state as the one before.
+        start = journal.active.start
+        return max(journal.capacity(start), start + needed + journal.reserve)
+
     def _fits(self, needed: int, bytes_max: int) -> bool:
         journal = self._folder.journal
         active, reserved = journal.active, sum(self._reserved.values())
-        grown, capacity = journal.bytes, journal.capacity(active.start)
-        if active.end + needed + reserved + journal.reserve > capacity:
-            # A new segment opens with about the same state as the one before.
-            grown += max(capacity, active.start + needed + journal.reserve)
+        grown = journal.bytes
+        if active.end + needed + reserved + journal.reserve > journal.capacity(active.start):
+            grown += self._new_segment_bytes(needed)
             # Each of the others may have to begin one, where what the last has left is too little.
             grown += 2 * reserved
         # A rewrite needs a segment of its own before it can give one back.
