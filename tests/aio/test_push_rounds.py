@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import tidemill as tm
@@ -109,6 +110,12 @@ async def test_many_that_are_still_being_made_leave_threads_to_others(tmp_path: 
         slow = [asyncio.create_task(queue.push(Slow(key))) for key in range(20)]
         await queue.push([(100, b"quick")])
         assert (await queue.peek()).rows() == [(100, b"quick")]
+        # Whatever has its rows in memory is quick, as what was popped has.
+        batch = await queue.pop()
+        for rows in (batch, batch.to_arrow(), pa.array([b"one"]), pa.chunked_array([[b"two"]])):
+            await queue.push(rows)
+        assert len(await queue.pop(-1)) == 4
+        await queue.push([(100, b"quick")])
         # Those that have not begun can be withdrawn.
         slow[-1].cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidemill.aio.cancellation import see_through
 from tidemill.aio.threads import Threads
+from tidemill.batch import Batch
 from tidemill.files.pushes import PushRequest, push_all
 from tidemill.files.queue_core import QueueCore
 from tidemill.files.receipt import Receipt
@@ -121,6 +122,7 @@ class PushRounds:
 
 def _is_made(data: object) -> bool:
     """Whether the rows are there, so that taking them in takes no longer than they are many."""
-    if type(data) in (list, tuple) or isinstance(data, pa.Table | pa.RecordBatch):
+    if type(data) in (list, tuple) or isinstance(data, Batch | pa.Table | pa.ChunkedArray):
         return True
-    return hasattr(data, "__dataframe__")  # of pandas, polars and the like
+    # Arrays and batches of Arrow have the one; frames of pandas, polars and the like the other.
+    return hasattr(data, "__arrow_c_array__") or hasattr(data, "__dataframe__")
