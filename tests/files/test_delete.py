@@ -168,7 +168,7 @@ def test_deletes_that_all_overlap_cost_the_same_however_many_came_before(tmp_pat
 
     def cancel(key: int) -> None:
         assert queue.delete(key + 1, INT64_MAX) == 1
-        assert queue.peek().first.key == 0
+        assert queue.peek().keys.to_pylist() == [0]
 
     def push(key: int) -> None:
         queue.push([(key, b"stays")])
