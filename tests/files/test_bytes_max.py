@@ -114,6 +114,37 @@ def test_a_push_of_any_size_goes_in_or_drops_nothing(tmp_path: Path) -> None:
     assert outcomes == {"pushed", " push in parts, or raise bytes_max"}
 
 
+def test_what_the_active_segment_has_room_for_goes_in_however_large_its_state(
+    tmp_path: Path,
+) -> None:
+    with tm.PriorityQueue(
+        tmp_path, segment_bytes=32 * KIB, sync="none", maintain_in_background=False
+    ) as queue:
+        journal = queue._core.folder.journal
+        queue.push([(1, b"x")])
+        with queue.consumer("slow", start="earliest"):
+            made = 0
+            while journal.active.start < 80 * KIB:
+                queue.fork(f"a-fork-with-a-rather-long-name-that-takes-some-room-{made:04}")
+                made += 1
+            queue.push([(1, b"x")])
+            for name in queue.forks():
+                queue.fork(name).clear()
+            queue.clear()
+            bytes_max = journal.capacity(journal.active.start) + journal.segment_bytes + 500
+    with (
+        tm.PriorityQueue(
+            tmp_path, bytes_max=bytes_max, sync="none", maintain_in_background=False
+        ) as queue,
+        tm.PriorityQueue(tmp_path, read_only=True) as reader,
+        reader.consumer("slow") as slow,
+    ):
+        # What only the consumer needed can go, and nobody has looked since.
+        slow.ack(2)
+        assert queue.stats().segments > 1
+        assert queue.push([(2, bytes(500))]).count == 1
+
+
 def test_a_fork_that_is_refused_drops_nothing(tmp_path: Path) -> None:
     with tm.PriorityQueue(
         tmp_path,

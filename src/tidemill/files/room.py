@@ -106,7 +106,10 @@ class Room:
         """Raise `QueueFull` if the push would not fit into an empty queue either: before anything
         is dropped for it.
         """
-        segment_bytes = self._folder.journal.segment_bytes
+        journal = self._folder.journal
+        active, segment_bytes = journal.active, journal.segment_bytes
+        if active.end + needed + journal.reserve <= journal.capacity(active.start):
+            return  # It will, once others are gone: the active segment has room for it.
         if segment_bytes + self._new_segment_bytes(needed) + segment_bytes > bytes_max:
             raise QueueFull(
                 f"a push of {needed} bytes can never fit into the {bytes_max} bytes that "
