@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tidemill.files import carry, pointers
+from tidemill.files import carry, handover, pointers
+from tidemill.files.cursor import Cursor
 from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.folder import Folder
 
 SEGMENT = 32 * 1024
+WITHIN_S = 60
 
 
 def owner_at(path: Path, **options: object) -> tm.PriorityQueue:
@@ -293,6 +296,70 @@ def test_shovels_leave_consumers_what_they_have_yet_to_read(tmp_path: Path) -> N
         assert source.shovel(target) == 200
         assert len(read_all(here)) == 200
         assert [key for _, key in read_all(there)] == [1, *range(200)]
+
+
+def test_a_consumer_that_begins_while_segments_are_handed_over_misses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins, and an item is pushed, between the shovel's look at the pointers and its roll."""
+    detach = handover._detach
+    begun: list[tm.Consumer] = []
+
+    def late(folder: Folder, cursor: Cursor) -> handover.Lot:
+        begun.append(reader.consumer("billing"))
+        assert source.push([(99, b"precious")]).first == 201
+        return detach(folder, cursor)
+
+    monkeypatch.setattr(handover, "_detach", late)
+    with owner_at(tmp_path / "from") as source, owner_at(tmp_path / "to") as target:
+        for number in range(200):
+            source.push([(number, bytes(400))])
+        with reader_at(tmp_path / "from") as reader:
+            # What was there when the shovel began is moved, and perhaps what came meanwhile.
+            assert source.shovel(target) in (200, 201)
+            assert read_all(begun[0]) == [(201, 99)]
+        assert len(source) + len(target) == 201
+
+
+def test_a_removal_that_was_broken_off_is_finished_by_whoever_comes_next(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        queue.push([(1, b"a")])
+        with queue.consumer("billing", start="earliest") as billing:
+            billing.ack(1)
+        # As a kill leaves it between the two steps of `remove_pointer`.
+        os.truncate(tmp_path / "consumers" / "billing", 0)
+        assert queue.consumers() == {}
+        with queue.consumer("billing", start="earliest") as again:
+            assert read_all(again) == [(1, 1)]
+        assert queue.consumers() == {"billing": 1}
+
+
+def test_of_threads_that_make_one_consumer_one_has_it(tmp_path: Path) -> None:
+    together = threading.Barrier(2)
+
+    class Slow(LocalFileSystem):
+        def link(self, source: Path, target: Path) -> None:
+            if target.name == "billing":
+                together.wait(WITHIN_S)
+            super().link(source, target)
+
+    outcomes: list[object] = []
+
+    def make() -> None:
+        try:
+            outcomes.append(queue.consumer("billing"))
+        except tm.TidemillError as error:
+            outcomes.append(type(error))
+
+    with owner_at(tmp_path, file_system=Slow()) as queue:
+        threads = [threading.Thread(target=make) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WITHIN_S)
+        assert tm.Locked in outcomes
+        assert [type(one) for one in outcomes].count(tm.Consumer) == 1
+        assert os.listdir(tmp_path / "consumers") == ["billing"]
 
 
 def test_a_consumer_follows_pushes_of_many_threads(tmp_path: Path) -> None:

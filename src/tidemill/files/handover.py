@@ -76,7 +76,8 @@ def hand_over(
         if not _fits(source, cursor, target, least_bytes):
             return None
         lot = _detach(source.folder, cursor)
-        if not lot.segments or not _adopt(target.folder, lot):
+        # Pushes went on until then, and a consumer that began meanwhile has yet to read them.
+        if _has_consumers(source.folder) or not lot.segments or not _adopt(target.folder, lot):
             return None
         _leave(source.folder, lot)
         # Wakes whoever waits for items, and has the spine vouch for the new segment.
@@ -95,8 +96,7 @@ def _fits(source: QueueCore, cursor: Cursor, target: QueueCore, least_bytes: int
     with theirs.guard:
         is_empty = not any(fork.live for fork in theirs.state.forks.values())
     # What consumers have yet to read stays where it is.
-    with storage_errors("reading the consumers of", ours.path):
-        is_read = not read_pointers(ours.fs, ours.path)
+    is_read = not _has_consumers(ours)
     with storage_errors("reading the consumers of", theirs.path):
         is_read &= least_pointer(theirs.fs, theirs.path) >= theirs.state.arrived
     return (
@@ -111,6 +111,11 @@ def _fits(source: QueueCore, cursor: Cursor, target: QueueCore, least_bytes: int
         and ours.journal.segment_bytes == theirs.journal.segment_bytes
         and target.room.takes(used_bytes)
     )
+
+
+def _has_consumers(folder: Folder) -> bool:
+    with storage_errors("reading the consumers of", folder.path):
+        return bool(read_pointers(folder.fs, folder.path))
 
 
 def _same_disk(ours: Folder, theirs: Folder) -> bool:

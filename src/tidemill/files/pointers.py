@@ -130,14 +130,33 @@ def open_pointer(fs: FileSystem, path: Path, name: str) -> FileLock | None:
     folder = path / FOLDER
     while True:
         try:
-            lock = FileLock.try_acquire(fs, folder / name)
+            return lock_pointer(fs, folder / name)
         except FileNotFoundError:
             make_pointer(fs, folder, name)
-            continue
+
+
+def lock_pointer(fs: FileSystem, path: Path) -> FileLock | None:
+    """The locked file of a consumer that is there; None if another has it."""
+    while True:
+        lock = FileLock.try_acquire(fs, path)
         if lock is None or lock.file.size():
             return lock
-        # It was removed between being found and being locked.
-        lock.release()
+        try:
+            # It was removed between being found and being locked. Whoever does that lets go of the
+            # lock when the name is gone, so that one whose name is there died on the way.
+            if lock.file.links() and _is_empty(fs, path):
+                fs.unlink(path)
+                fs.sync_folder(path.parent)
+        finally:
+            lock.release()
+
+
+def _is_empty(fs: FileSystem, path: Path) -> bool:
+    file = fs.open(path)
+    try:
+        return not file.size()
+    finally:
+        file.close()
 
 
 def remove_pointer(fs: FileSystem, path: Path, name: str, lock: FileLock) -> None:
@@ -156,10 +175,7 @@ def make_pointer(fs: FileSystem, folder: Path, name: str) -> None:
         except FileExistsError:
             pass
         fs.sync_folder(folder.parent)
-    draft = folder / f".{name}.{os.getpid()}"
-    if draft.name in fs.list_folder(folder):
-        fs.unlink(draft)
-    file = fs.open(draft, create=True)
+    draft, file = _new_draft(fs, folder, name)
     try:
         write_slot(file, Slot(0, NOT_BEGUN))
         file.sync()
@@ -171,3 +187,16 @@ def make_pointer(fs: FileSystem, folder: Path, name: str) -> None:
         pass  # Another was faster.
     fs.unlink(draft)
     fs.sync_folder(folder)
+
+
+def _new_draft(fs: FileSystem, folder: Path, name: str) -> tuple[Path, File]:
+    """A file that is nobody else's: threads, and processes with numbers of their own in containers,
+    may make the same consumer at the same time.
+    """
+    number = 0
+    while True:
+        draft = folder / f".{name}.{os.getpid()}-{number}"
+        try:
+            return draft, fs.open(draft, create=True)
+        except FileExistsError:
+            number += 1

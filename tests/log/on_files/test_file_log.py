@@ -226,6 +226,18 @@ def test_a_handle_of_before_a_fork_is_of_no_use_in_the_child(tmp_path: Path) -> 
     store.close()
 
 
+def test_a_consumer_whose_removal_was_broken_off_begins_anew(tmp_path: Path) -> None:
+    with tm.Log(tmp_path) as log:
+        fill(log, 3, length=1)
+        for batch in log.receiver("billing", follow=False):
+            batch.ack()
+        assert log.consumers() == {"billing": 3}
+        # As a kill leaves it between emptying the file and taking its name away.
+        os.truncate(tmp_path / "consumers" / "billing", 0)
+        assert log.consumers() == {}
+        assert sum(len(batch) for batch in log.receiver("billing", follow=False)) == 3
+
+
 def test_a_batch_larger_than_a_segment_is_one_send(tmp_path: Path) -> None:
     with tm.Log(tmp_path / "log", segment_bytes=SMALL) as log, log.publisher() as out:
         assert out.send([bytes(10_000)] * 20).count == 20

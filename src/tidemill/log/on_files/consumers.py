@@ -30,6 +30,7 @@ from tidemill.files.pointers import (
     FOLDER,
     NOT_BEGUN,
     SLOT_BYTES,
+    lock_pointer,
     make_pointer,
     move,
     read_pointers,
@@ -150,17 +151,16 @@ class Consumers:
         The system can wait for a lock, but not with an end; so one asks again after a pause.
         """
         path = self._path / FOLDER / name
+        acquire = lock_pointer
         if name == _LOCK_NAME:
             self._make_lock(path)
+            acquire = FileLock.try_acquire
         deadline, pause_s = time.monotonic() + _WAIT_S, _PAUSE_S
         while True:
-            lock = FileLock.try_acquire(self._fs, path)
-            if lock is not None and (lock.file.size() or name == _LOCK_NAME):
-                break
+            lock = acquire(self._fs, path)
             if lock is not None:
-                # It was removed between being found and being locked.
-                lock.release()
-            elif time.monotonic() > deadline:
+                break
+            if time.monotonic() > deadline:
                 raise Locked(f"{path} has been locked for {_WAIT_S:.0f} s; end whoever holds it")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
