@@ -20,7 +20,7 @@ import tidemill as tm
 from tests.transactions.targets import FileLogTarget, QueueTarget
 from tests.transactions.test_transactions import rows_of
 from tidemill.errors import Corrupt, Locked, NotAQueue, StagingLost, TooLarge
-from tidemill.files import journal, staging
+from tidemill.files import record, staging
 from tidemill.files.filesystem import File, LocalFileSystem
 from tidemill.files.queue_staging import QueueStaging
 from tidemill.files.transaction import Outcome, Transaction
@@ -95,7 +95,7 @@ def test_one_that_no_segment_can_hold_is_refused_and_leaves_nothing(
     """The bound is 4 GiB, which takes too long to write here."""
     parts = [target.stage(0, ["x" * 100_000])]
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "_OFFSET_MAX", 60_000)
+        patch.setattr(record, "OFFSET_MAX", 60_000)
         with pytest.raises(TooLarge, match="one operation may take 60000 bytes"):
             target.staging().commit(Transaction("load", 0), parts)
     assert target.rows() == []

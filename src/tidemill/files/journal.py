@@ -21,20 +21,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tidemill.errors import DiskFull, StorageFailed, TidemillError, TooLarge
+from tidemill.errors import DiskFull, StorageFailed, TidemillError
 from tidemill.files.draft import Draft, write_late
 from tidemill.files.filesystem import Buffer, FileSystem
 from tidemill.files.head import HeadFile
 from tidemill.files.hold import Holds
 from tidemill.files.open_files import OpenFiles, PooledFile
 from tidemill.files.origin import Origin
-from tidemill.files.record import ENVELOPE_BYTES, Kind, make_place, padded
+from tidemill.files.record import ENVELOPE_BYTES, Kind, check_offset, make_place, padded
 from tidemill.files.rest import Rest, reserve_of
 from tidemill.files.segment import Segment, segment_path
 from tidemill.files.segment_file import make_file, unmake_file
 from tidemill.files.spare import Spare
 from tidemill.files.spine import SpineEntry, SpineFile
-from tidemill.files.storage import drop_file, storage_errors, typed
+from tidemill.files.storage import storage_errors, typed
 from tidemill.limits import RECORDS_PER_SEGMENT_MAX, WRITTEN_OUT_BYTES_MAX
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 JOURNAL_NAME = "journal"  # of the folder that holds the segments
 
 StateBytes: TypeAlias = bytes  # a state as it opens a segment
-
-_OFFSET_MAX = 2**32 - 1
 
 
 class Journal:
@@ -213,14 +211,7 @@ class Journal:
                     self._unsynced.remove(segment)
                     self.synced = max(self.synced, make_place(segment.number, segment.end))
             with storage_errors("writing the summary of", segment.path):
-                if segment.file.size() > segment.end:
-                    segment.file.truncate(segment.end)
-                segment.write_summary(self.epoch)
-                segment.file.let_go()
-                # Past damage one of the two is needed, so that the spine goes when the name of the
-                # summary is sure to last. Whether the spine itself is gone does not matter.
-                self.fs.sync_folder(self.folder)
-                drop_file(self.fs, segment.spine_path)
+                segment.finish(self.epoch)
 
     def doubt(self, cause: BaseException) -> None:
         """Write nothing more: an interrupt left it open what is on disk."""
@@ -337,7 +328,7 @@ class Journal:
         half = padded(ENVELOPE_BYTES + len(state))
         size = 2 * half
         allocated = max(self.capacity(size), size + needed)
-        _check_offset(allocated)
+        check_offset(allocated)
         draft = Draft(make_place(number, 0), self.synced, self.epoch, next_seq=0, time_us=0)
         for commit in (False, True):
             draft.add(Kind.STATE, state, commit=commit)
@@ -397,7 +388,7 @@ class Journal:
         """Reserve room before writing, so that a full disk is noticed while nothing has changed."""
         least = segment.end + needed
         wanted = max(self.capacity(segment.start), least)
-        _check_offset(wanted)
+        check_offset(wanted)
         try:
             with storage_errors("growing", segment.path):
                 segment.file.allocate(wanted)
@@ -457,8 +448,3 @@ class Journal:
             # count as clean.
             self.failure = typed(error, "syncing", segment.path)
             raise self.failure from error
-
-
-def _check_offset(size: int) -> None:
-    if size > _OFFSET_MAX:
-        raise TooLarge(f"one operation may take {_OFFSET_MAX} bytes at most, this one needs {size}")

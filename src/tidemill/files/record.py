@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from tidemill.errors import Corrupt, UnknownFormat
+from tidemill.errors import Corrupt, TooLarge, UnknownFormat
 from tidemill.limits import FRAME_BODY_BYTES_MAX, INT64_MAX, STATE_BYTES_MAX
 
 ENVELOPE_BYTES = 64
@@ -41,6 +41,7 @@ ALIGNMENT = 64
 MAGIC = b"TMRC"
 VERSION = 1
 COMMIT = 1
+OFFSET_MAX = 2**32 - 1  # within a segment
 EPOCH_MAX = 2**62  # far beyond what opening a folder again and again leads to
 
 PAYLOAD_BYTES_MAX = max(FRAME_BODY_BYTES_MAX + 4096, STATE_BYTES_MAX)
@@ -97,6 +98,14 @@ def padded(length: int) -> int:
 def make_place(segment: int, offset: int) -> int:
     """A position in the journal as one number that grows with time."""
     return segment << 32 | offset
+
+
+def check_offset(offset: int) -> None:
+    """Refuse an operation that would reach so far into its segment that no place says where."""
+    if offset > OFFSET_MAX:
+        raise TooLarge(
+            f"one operation may take {OFFSET_MAX} bytes at most, this one needs {offset}"
+        )
 
 
 def split_place(place: int) -> tuple[int, int]:

@@ -102,6 +102,19 @@ class Segment:
         )
         self._entries = None
 
+    def finish(self, epoch: int) -> None:
+        """Give a sealed segment whose file was synced its summary, and give back what was allocated
+        and not used.
+        """
+        if self.file.size() > self.end:
+            self.file.truncate(self.end)
+        self.write_summary(epoch)
+        self.file.let_go()
+        # Past damage one of the two is needed, so that the spine goes when the name of the summary
+        # is sure to last. Whether the spine itself is gone does not matter.
+        self.fs.sync_folder(self.path.parent)
+        drop_file(self.fs, self.spine_path)
+
     def sealed_with(self, entries: Entries) -> None:
         """Be sealed from the start, with these frames."""
         self.directory, self._entries = summaries.make_directory(entries)
