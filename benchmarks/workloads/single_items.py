@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import tidemill as tm
+from benchmarks.bare_group import BareGroup
 from benchmarks.data import random_bytes
 from benchmarks.peers import Peer, open_peers
 from benchmarks.result import Result, Target
@@ -115,10 +116,11 @@ def _many_threads(folder: Path, settings: Settings) -> list[Result]:
             _Turns(peer, threads=_THREADS, items=peer_items)
             for peer in open_peers(folder, sync=True)
         ),
+        BareGroup(folder / "bare", threads=_THREADS, items=ours_items),
     ]
     what = f"one item at a time, durable, {_THREADS} threads"
     medians = interleave(what, contestants, settings.rounds)
-    ours = medians.pop("tidemill")
+    ours, bare = medians.pop("tidemill"), medians.pop(BareGroup.name)
     results = []
     for metric in ("push", "pop"):
         by_speed = sorted(medians, key=lambda name: medians[name][metric])
@@ -134,4 +136,15 @@ def _many_threads(folder: Path, settings: Settings) -> list[Result]:
                     Target("at least", 5.0) if is_best and metric == "push" else None,
                 )
             )
+    # For information: what a queue in Python can reach at most.
+    best = min(medians, key=lambda name: medians[name]["push"])
+    results.append(
+        Result(
+            f"{what}: push, {BareGroup.name}",
+            1 / bare["push"],
+            "items/s",
+            1 / medians[best]["push"],
+            f"{best}, the best",
+        )
+    )
     return results
