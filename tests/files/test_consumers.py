@@ -362,6 +362,44 @@ def test_of_threads_that_make_one_consumer_one_has_it(tmp_path: Path) -> None:
         assert os.listdir(tmp_path / "consumers") == ["billing"]
 
 
+def test_what_a_crash_left_of_a_consumer_is_swept_away_by_the_next_owner(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        for name in ("billing", "audit"):
+            queue.consumer(name).close()
+    folder = tmp_path / "consumers"
+    (folder / ".search.4711-0").write_bytes(b"TMCP")
+    os.truncate(folder / "audit", 0)
+    (folder / ".lock").touch()  # as a log has it
+    with owner_at(tmp_path) as queue:
+        assert sorted(os.listdir(folder)) == [".lock", "billing"]
+        assert queue.consumers() == {"billing": 0}
+
+
+def test_a_consumer_is_made_although_an_owner_sweeps_meanwhile(tmp_path: Path) -> None:
+    class Swept(LocalFileSystem):
+        turns = 0
+
+        def link(self, source: Path, target: Path) -> None:
+            if target.name == "billing" and self.turns < 2:
+                self.turns += 1
+                assert pointers.sweep_pointers(self, tmp_path) == [source.name]
+            super().link(source, target)
+
+    fs = Swept()
+    with owner_at(tmp_path, file_system=fs) as queue:
+        queue.consumer("billing")
+        assert fs.turns == 2
+        assert os.listdir(tmp_path / "consumers") == ["billing"]
+
+
+def test_names_of_consumers_differ_by_more_than_case(tmp_path: Path) -> None:
+    with owner_at(tmp_path) as queue:
+        queue.consumer("billing")
+        with pytest.raises(tm.InvalidName, match="differs from the existing 'billing' by case"):
+            queue.consumer("Billing")
+        assert os.listdir(tmp_path / "consumers") == ["billing"]
+
+
 def test_a_consumer_follows_pushes_of_many_threads(tmp_path: Path) -> None:
     with owner_at(tmp_path, maintain_in_background=True) as queue, reader_at(tmp_path) as reader:
         consumer = reader.consumer("billing")

@@ -21,6 +21,7 @@ import tidemill as tm
 from tests.files.golden_folders import STATES, contents, unpack
 from tidemill.files.doctor import Progress, Report, Severity
 from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.pointers import lock_pointer, make_pointer
 from tidemill.files.record import ENVELOPE_BYTES
 from tidemill.files.segment import segment_path
 from tidemill.files.summary import make_directory
@@ -447,3 +448,53 @@ reader = tm.PriorityQueue(sys.argv[1], read_only=True)
 assert len(reader) == 300
 os.kill(os.getpid(), 9)
 """
+
+
+def test_what_processes_left_of_consumers_is_told_and_removed(folder: Path) -> None:
+    with queue_at(folder) as queue:
+        for name in ("billing", "search"):
+            queue.consumer(name).close()
+    consumers = folder / "consumers"
+    (consumers / ".audit.4711-0").write_bytes(b"TMCP")
+    (consumers / ".audit.4711-0").chmod(0o600)
+    os.truncate(consumers / "search", 0)
+    report = tm.doctor.verify(folder)
+    assert codes(report) == {"leftover"}
+    assert {one.path.name for one in report.findings} == {".audit.4711-0", "search"}
+    assert report.is_healthy
+    repaired = tm.doctor.repair(folder)
+    assert codes(repaired) == set()
+    assert [line for line in repaired.done if "consumers/" in line] == [
+        "removed consumers/.audit.4711-0, which a process left behind",
+        "removed consumers/search, which a process left behind",
+    ]
+    assert os.listdir(consumers) == ["billing"]
+
+
+def test_a_pointer_that_cannot_be_read_is_damage_until_the_consumer_is_asked_for(
+    folder: Path,
+) -> None:
+    with queue_at(folder) as queue:
+        queue.consumer("billing").close()
+        assert codes(tm.doctor.verify(folder)) == set()
+    path = folder / "consumers" / "billing"
+    for at in (0, 32):
+        scribble(path, at)
+    report = tm.doctor.verify(folder)
+    assert codes(report, Severity.DAMAGE) == {"consumer"}
+    assert "nothing is given back" in report.findings[0].what
+    with queue_at(folder) as queue:
+        queue.consumer("billing").close()
+    assert codes(tm.doctor.verify(folder)) == set()
+
+
+def test_a_consumer_that_never_began_is_told_unless_somebody_is_at_it(folder: Path) -> None:
+    fs = LocalFileSystem()
+    make_pointer(fs, folder / "consumers", "billing")
+    lock = lock_pointer(fs, folder / "consumers" / "billing")
+    assert lock is not None
+    assert codes(tm.doctor.verify(folder)) == set()
+    lock.release()
+    report = tm.doctor.verify(folder)
+    assert codes(report, Severity.WARNING) == {"consumer"}
+    assert "before it said where" in report.findings[0].what

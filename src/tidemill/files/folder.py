@@ -44,7 +44,7 @@ from tidemill.files.operation import (
     Retire,
 )
 from tidemill.files.pin import try_sweep_readers
-from tidemill.files.pointers import take_back_pointers
+from tidemill.files.pointers import take_back_pointers, try_sweep_pointers
 from tidemill.files.preparation import Preparation
 from tidemill.files.recovery import Recovered, Recovery
 from tidemill.files.settings import Settings, read_settings, write_settings
@@ -277,6 +277,7 @@ class Folder(View):
         self.reader = FrameReader(self.segments, self.settings.versions, own_from=self.journal.end)
         self.index = Index(self.segments, self.state)
         take_back_pointers(self.fs, self.path, self.state.arrived)
+        try_sweep_pointers(self.fs, self.path)
         try_sweep_readers(self.fs, self.path)
 
     def _recover(self, *, is_new: bool) -> Recovered | None:

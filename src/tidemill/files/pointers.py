@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ import xxhash
 from tidemill.files.filesystem import File, FileSystem
 from tidemill.files.lock import FileLock
 from tidemill.limits import INT64_MAX
+from tidemill.names import check_unique
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,7 @@ NOT_BEGUN = -1  # the pointer of a consumer that has yet to say where it begins
 _FIELDS = struct.Struct("<4sIqq")
 _CHECK = struct.Struct("<Q")
 _digest = xxhash.xxh3_64_intdigest
+_DRAFT = re.compile(r"\..+\.\d+-\d+")  # the name of a file that is being made
 
 
 class Slot(NamedTuple):
@@ -65,17 +68,20 @@ def write_slot(file: File, slot: Slot) -> None:
     file.pwrite([fields + _CHECK.pack(_digest(fields))], slot.writes % 2 * SLOT_BYTES)
 
 
-def read_pointers(fs: FileSystem, path: Path) -> dict[str, int]:
-    """The pointers of all consumers, by name. One that cannot be read holds back everything."""
+def pointer_names(fs: FileSystem, path: Path) -> list[str]:
+    """The names of all consumers, and of those whose removal was broken off."""
     try:
         names = fs.list_folder(path / FOLDER)
     except FileNotFoundError:
-        return {}
+        return []
+    # One that begins with a dot is that of a lock, or of a file that is being made.
+    return [name for name in names if not name.startswith(".")]
+
+
+def read_pointers(fs: FileSystem, path: Path) -> dict[str, int]:
+    """The pointers of all consumers, by name. One that cannot be read holds back everything."""
     pointers = {}
-    for name in names:
-        # A name that begins with a dot is that of a file that is being made.
-        if name.startswith("."):
-            continue
+    for name in pointer_names(fs, path):
         try:
             file = fs.open(path / FOLDER / name)
         except FileNotFoundError:
@@ -132,6 +138,7 @@ def open_pointer(fs: FileSystem, path: Path, name: str) -> FileLock | None:
         try:
             return lock_pointer(fs, folder / name)
         except FileNotFoundError:
+            check_unique(name, pointer_names(fs, path), what="consumer")
             make_pointer(fs, folder, name)
 
 
@@ -175,18 +182,22 @@ def make_pointer(fs: FileSystem, folder: Path, name: str) -> None:
         except FileExistsError:
             pass
         fs.sync_folder(folder.parent)
-    draft, file = _new_draft(fs, folder, name)
-    try:
-        write_slot(file, Slot(0, NOT_BEGUN))
-        file.sync()
-    finally:
-        file.close()
-    try:
-        fs.link(draft, folder / name)
-    except FileExistsError:
-        pass  # Another was faster.
-    fs.unlink(draft)
-    fs.sync_folder(folder)
+    while True:
+        draft, file = _new_draft(fs, folder, name)
+        try:
+            write_slot(file, Slot(0, NOT_BEGUN))
+            file.sync()
+        finally:
+            file.close()
+        try:
+            fs.link(draft, folder / name)
+        except FileExistsError:
+            pass  # Another was faster.
+        except FileNotFoundError:
+            continue  # Somebody who just became the owner took it for one that a crash left.
+        _drop(fs, draft)
+        fs.sync_folder(folder)
+        return
 
 
 def _new_draft(fs: FileSystem, folder: Path, name: str) -> tuple[Path, File]:
@@ -200,3 +211,47 @@ def _new_draft(fs: FileSystem, folder: Path, name: str) -> tuple[Path, File]:
             return draft, fs.open(draft, create=True)
         except FileExistsError:
             number += 1
+
+
+def is_draft(name: str) -> bool:
+    """Whether a file of this name is a consumer that is being made."""
+    return _DRAFT.fullmatch(name) is not None
+
+
+def _drop(fs: FileSystem, path: Path) -> None:
+    try:
+        fs.unlink(path)
+    except FileNotFoundError:
+        pass  # Another was faster.
+
+
+def sweep_pointers(fs: FileSystem, path: Path) -> list[str]:
+    """Finish what those were at who died while they made or removed a consumer; returns the names
+    of the files that are gone.
+    """
+    folder = path / FOLDER
+    try:
+        drafts = [name for name in fs.list_folder(folder) if is_draft(name)]
+    except FileNotFoundError:
+        return []
+    for name in drafts:
+        _drop(fs, folder / name)
+    emptied = []
+    for name in pointer_names(fs, path):
+        try:
+            if _is_empty(fs, folder / name):
+                lock = lock_pointer(fs, folder / name)
+                if lock is not None:
+                    lock.release()
+        except FileNotFoundError:
+            emptied.append(name)
+    return drafts + emptied
+
+
+def try_sweep_pointers(fs: FileSystem, path: Path) -> None:
+    """The same for an owner, who has more important things to do than to fail over it."""
+    try:
+        for name in sweep_pointers(fs, path):
+            logger.info("removed %s, which a process left behind in %s", name, path / FOLDER)
+    except OSError as error:
+        logger.warning("what was left behind in %s stays for now: %s", path / FOLDER, error)

@@ -16,6 +16,8 @@ from tidemill.files.lock import NAME as LOCK_NAME
 from tidemill.files.lock import read_owner
 from tidemill.files.pin import FOLDER as READERS_NAME
 from tidemill.files.pin import LOCK_NAME as READER_LOCK_NAME
+from tidemill.files.pointers import FOLDER as CONSUMERS_NAME
+from tidemill.files.pointers import NOT_BEGUN, is_draft, read_slot
 from tidemill.files.report import Findings, counted
 from tidemill.files.settings import FORMAT, Settings, read_settings
 from tidemill.files.staging import FOLDER as STAGING_NAME
@@ -25,7 +27,7 @@ _JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine|spare)")
 _QUARANTINE_NAME = re.compile(r"\d{16}-\d{10}\.(record|json)")
 FOLDERS = {JOURNAL_NAME: _JOURNAL_NAME, quarantine.FOLDER: _QUARANTINE_NAME}
 _FILES = {settings.NAME, settings.DRAFT_NAME, LOCK_NAME, HEAD_NAME}
-_OTHERS_FOLDERS = {READERS_NAME, "consumers", STAGING_NAME}
+_OTHERS_FOLDERS = {READERS_NAME, CONSUMERS_NAME, STAGING_NAME}
 _OTHERS_MAY = 0o077
 _SEGMENTS_FREE_MIN = 2  # room that upkeep needs: it writes before it removes
 
@@ -65,6 +67,7 @@ class Survey:
                 self._look_at_names(self._path / name, ours, found)
         self._look_at_head()
         self._look_at_readers()
+        self._look_at_consumers()
         self._look_at_staging()
         self._look_at_room()
 
@@ -146,6 +149,62 @@ class Survey:
                 f"{counted(len(dead), 'reader')} died and left links behind, which keep disk",
                 f"{advice.doctor(self._path, '--repair')} or opening the queue sweeps them away",
             )
+
+    def _look_at_consumers(self) -> None:
+        """Pointers hold back disk, those most of all that say nothing."""
+        if CONSUMERS_NAME not in self.names:
+            return
+        consumers = self._path / CONSUMERS_NAME
+        found = set(self._fs.list_folder(consumers))
+        self._look_at_names(consumers, found, found)
+        for name in sorted(found):
+            if not name.startswith("."):
+                self._look_at_pointer(consumers / name)
+            elif is_draft(name) and not self.is_in_use:
+                self._findings.note(
+                    "leftover",
+                    consumers / name,
+                    "a consumer was being made when a process died; opening removes it",
+                )
+
+    def _look_at_pointer(self, path: Path) -> None:
+        try:
+            file = self._fs.open(path)
+        except OSError:
+            return  # It is being removed, or no file, which was told.
+        try:
+            size, slot = file.size(), read_slot(file)
+        finally:
+            file.close()
+        if not size and not self._is_used(path):
+            self._findings.note(
+                "leftover",
+                path,
+                "the consumer was being removed when a process died; opening removes it",
+            )
+        elif size and slot is None:
+            self._findings.damage(
+                "consumer",
+                path,
+                "neither copy of the pointer can be read, so that nothing is given back to the "
+                "disk",
+                "asking for the consumer begins it with the first item there is; removing it ends "
+                "it",
+            )
+        elif slot is not None and slot.pointer == NOT_BEGUN and not self._is_used(path):
+            self._findings.warn(
+                "consumer",
+                path,
+                "a process died before it said where the consumer begins, so that nothing is given "
+                "back to the disk",
+                "ask for the consumer again, or remove it",
+            )
+
+    def _is_used(self, path: Path) -> bool:
+        try:
+            return self._around is not None and self._around.is_locked(path)
+        except FileNotFoundError:
+            return True  # Whoever removed it was at it.
 
     def _look_at_staging(self) -> None:
         """Rows that tasks staged: for a commit that is to come, or that never came."""

@@ -20,6 +20,8 @@ from tidemill.files.folder_options import FolderOptions
 from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.lock import OwnerLock
 from tidemill.files.pin import sweep_readers
+from tidemill.files.pointers import FOLDER as CONSUMERS_NAME
+from tidemill.files.pointers import sweep_pointers
 from tidemill.files.priority_queue import PriorityQueue
 from tidemill.files.record import split_place
 from tidemill.files.report import OnProgress, Report, counted
@@ -73,6 +75,8 @@ class Treatment:
             self._fs.sync_folder(self._path)
             self._done.append(f"removed {DRAFT_NAME}, which a process left behind")
         # Opening would sweep as well, but without telling.
+        for name in sweep_pointers(self._fs, self._path):
+            self._done.append(f"removed {CONSUMERS_NAME}/{name}, which a process left behind")
         swept = sweep_readers(self._fs, self._path)
         if swept:
             self._done.append(f"swept {counted(len(swept), 'dead reader')} away")
