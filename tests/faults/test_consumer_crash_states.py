@@ -16,12 +16,14 @@ from tests.faults.checker import MAIN, Violation
 from tests.faults.crash_states import enumerate_states
 from tests.faults.driven_queue import BUCKET, ROOT, DrivenQueue, contents, digest, open_queue
 from tests.faults.memory_fs import MemoryFileSystem
+from tests.faults.trace import Mark, Trace
 from tidemill.errors import TidemillError
 from tidemill.files import segment_facts, survivors
 from tidemill.files.consumer import Consumer
 from tidemill.files.doctor.examination import Examination
 from tidemill.files.folder_options import SyncMode
 from tidemill.files.report import Severity
+from tidemill.log.on_files.consumers import Consumers
 
 Tally: TypeAlias = Callable[[str, int], None]
 
@@ -201,6 +203,63 @@ def test_a_consumer_survives_crashes_and_tears_at_every_byte(
     assert len(judged) > 50
     tally("crash states of consumers", len(judged))
     tally("crash states in all", len(judged))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_a_killed_process_did_lasts_once_another_relies_on_it(name: str, tally: Tally) -> None:
+    """The machine lives on, until the one that comes next has used the consumer."""
+    queue = ConsumedQueue("full", has_begun=False)
+    STEPS[name](queue)
+    driven = queue.driven
+    trace = driven.fs.trace
+    points = [at for at, one in enumerate(trace.operations, 1) if not isinstance(one, Mark)]
+    judged = 0
+    for point in points:
+        fs = MemoryFileSystem.replayed(trace, point)
+        owner = open_queue(fs)
+        with owner.consumer(NAME) as consumer:
+            fs.mark(BEGUN, consumer.pointer)
+        after = len(fs.trace.operations)
+        owner.push([(7, b"pushed by the next one")])
+        for state in enumerate_states(fs.trace, budget=30, since=after):
+            with open_queue(state.file_system()) as again:
+                try:
+                    assert again.consumers().get(NAME) == consumer.pointer
+                except AssertionError as problem:
+                    words = f"{name}, killed after {point}: {problem}\n{state.describe()}"
+                    raise AssertionError(words) from problem
+            judged += 1
+        fs.die()
+    assert judged > len(points)
+    tally("crash states of consumers", judged)
+    tally("crash states in all", judged)
+
+
+def test_what_a_killed_receiver_did_to_a_log_lasts_once_another_relies_on_it(tally: Tally) -> None:
+    fs = MemoryFileSystem()
+    for folder in (ROOT.parent, ROOT):
+        fs.make_folder(folder)
+        fs.sync_folder(folder.parent)
+    fs.trace = Trace(fs.image())
+    consumers = Consumers(fs, ROOT, sync=True)
+    consumers.move(consumers.claim(NAME, lambda: 10), 12)
+    consumers.remove(NAME)
+    trace = fs.trace
+    judged = 0
+    for point in range(1, len(trace.operations) + 1):
+        fs = MemoryFileSystem.replayed(trace, point)
+        claim = Consumers(fs, ROOT, sync=True).claim(NAME, lambda: 20)
+        after = len(fs.trace.operations)
+        assert claim.pointer in (10, 12, 20)
+        fs.mark("claimed")
+        for state in enumerate_states(fs.trace, since=after):
+            found = Consumers(state.file_system(), ROOT, sync=True).all()
+            assert NAME in found, state.describe()
+            assert found[NAME].pointer == claim.pointer, state.describe()
+            judged += 1
+    assert judged > len(trace.operations)
+    tally("crash states of consumers", judged)
+    tally("crash states in all", judged)
 
 
 @pytest.mark.slow

@@ -136,10 +136,27 @@ def open_pointer(fs: FileSystem, path: Path, name: str) -> FileLock | None:
     folder = path / FOLDER
     while True:
         try:
-            return lock_pointer(fs, folder / name)
+            lock = lock_pointer(fs, folder / name)
         except FileNotFoundError:
             check_unique(name, pointer_names(fs, path), what="consumer")
             make_pointer(fs, folder, name)
+            continue
+        if lock is not None:
+            try:
+                make_last(fs, path, lock)
+            except BaseException:
+                lock.release()
+                raise
+        return lock
+
+
+def make_last(fs: FileSystem, path: Path, lock: FileLock) -> None:
+    """Bring to the disk what is found of a consumer: whoever made it or moved it may have been
+    killed before it did so, and who relies on the pointer now would miss items without it.
+    """
+    lock.file.sync()
+    fs.sync_folder(path / FOLDER)
+    fs.sync_folder(path)
 
 
 def lock_pointer(fs: FileSystem, path: Path) -> FileLock | None:
@@ -168,10 +185,13 @@ def _is_empty(fs: FileSystem, path: Path) -> bool:
 
 def remove_pointer(fs: FileSystem, path: Path, name: str, lock: FileLock) -> None:
     """Remove the file of a consumer; whoever waits for its lock must see that it is gone."""
-    lock.file.truncate(0)
-    fs.unlink(path / FOLDER / name)
-    fs.sync_folder(path / FOLDER)
-    lock.release()
+    try:
+        lock.file.truncate(0)
+        fs.unlink(path / FOLDER / name)
+        fs.sync_folder(path / FOLDER)
+    finally:
+        # Also after an error: whoever comes next then finds it whole, or finishes this.
+        lock.release()
 
 
 def make_pointer(fs: FileSystem, folder: Path, name: str) -> None:

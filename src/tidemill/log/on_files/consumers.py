@@ -31,6 +31,7 @@ from tidemill.files.pointers import (
     NOT_BEGUN,
     SLOT_BYTES,
     lock_pointer,
+    make_last,
     make_pointer,
     move,
     read_pointers,
@@ -90,6 +91,7 @@ class Consumers:
             with self._lock(name) as lock:
                 slot = read_slot(lock.file)
                 if slot is not None and slot.pointer != NOT_BEGUN:
+                    make_last(self._fs, self._path, lock)
                     return self._take(lock.file, name, slot.pointer)
         except FileNotFoundError:
             pass
@@ -100,9 +102,10 @@ class Consumers:
                 slot = read_slot(lock.file)
                 if slot is None or slot.pointer == NOT_BEGUN:
                     pointer = begin()
-                    move(lock.file, pointer, sync=True)
+                    move(lock.file, pointer, sync=False)
                 else:
                     pointer = slot.pointer
+                make_last(self._fs, self._path, lock)
                 return self._take(lock.file, name, pointer)
 
     def move(self, claim: ConsumerClaim, pointer: int) -> None:
