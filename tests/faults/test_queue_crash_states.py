@@ -294,7 +294,22 @@ def test_a_killed_process_and_then_a_power_cut_lose_nothing(
     _count(tally, "killed, then cut off", judge)
 
 
-def _kill_then_cut(judge: Judge, queue: DrivenQueue, fs: MemoryFileSystem, point: int) -> None:
+@pytest.mark.slow
+def test_a_killed_maker_of_a_folder_and_then_a_power_cut_lose_nothing(tally: Tally) -> None:
+    judge = Judge()
+    queue = DrivenQueue()
+    trace = queue.fs.trace
+    points = [at for at, one in enumerate(trace.operations, 1) if not isinstance(one, Mark)]
+    for point in points:
+        fs = MemoryFileSystem.replayed(trace, point)
+        _kill_then_cut(judge, queue, fs, point, all_states=True)
+    assert judge.states >= 10 * len(points)
+    _count(tally, "killed, then cut off", judge)
+
+
+def _kill_then_cut(
+    judge: Judge, queue: DrivenQueue, fs: MemoryFileSystem, point: int, *, all_states: bool = SOAK
+) -> None:
     """Open a disk as a kill left it, push, and judge what a power cut leaves from then on."""
     acknowledged, attempted = queue.bounds_of(fs.trace.operations)
     second = open_queue(fs, sync="full")
@@ -306,7 +321,8 @@ def _kill_then_cut(judge: Judge, queue: DrivenQueue, fs: MemoryFileSystem, point
     second.push(pairs)
     fs.mark("pushed")
     states = list(enumerate_states(fs.trace, budget=10, since=point))
-    for state in states if SOAK else random.Random(point).sample(states, min(12, len(states))):
+    drawn = random.Random(point).sample(states, min(12, len(states)))
+    for state in states if all_states else drawn:
         seen = {mark.label for mark in state.marks}
         try:
             if "opened" in seen:

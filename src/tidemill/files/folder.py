@@ -186,12 +186,12 @@ class Folder(View):
                 raise NotAQueue(f"{folder} is a file, not a folder") from error
         for one in reversed(missing):
             self._make_folder(one)
-        if not missing and "settings.json" not in names:
-            # Whoever made it may have died before its name was on disk.
+        if missing or "settings.json" not in names:
+            # Whoever made what was there may have died before its name was on disk.
             try:
-                self.fs.sync_folder(self.path.parent)
+                self.fs.sync_folder(folder.parent)
             except PermissionError as error:
-                logger.warning("the name of %s may not be on disk yet: %s", self.path, error)
+                logger.warning("the name of %s may not be on disk yet: %s", folder, error)
         if not missing:
             refuse_strangers(self.fs, self.path, names, self.options.kind)
             refuse_links(self.fs, self.path)

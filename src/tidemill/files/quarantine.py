@@ -43,7 +43,7 @@ def keep_copy(fs: FileSystem, root: Path, *, place: int, data: bytes, reason: st
     folder = root / FOLDER
     if FOLDER not in fs.list_folder(root):
         fs.make_folder(folder)
-        fs.sync_folder(root)
+    fs.sync_folder(root)  # Also if it was there: whoever made it may have died before this.
     segment, offset = split_place(place)
     name = f"{segment:016d}-{offset:010d}"
     words = {"segment": segment, "offset": offset, "bytes": len(data), "reason": reason}

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
+from tests.faults.crash_states import enumerate_states
+from tests.faults.memory_fs import MemoryFileSystem
 from tests.services.seaweedfs import ACCESS_KEY, BUCKET, SeaweedFS
 from tidemill.errors import InvalidInput, NoAccess, NotAnArchive, Unavailable
 from tidemill.files.filesystem import LocalFileSystem
@@ -252,3 +254,27 @@ def test_a_folder_that_is_removed_as_something_is_put_into_it_is_made_again(tmp_
     (tmp_path / "given").unlink()
     with pytest.raises(tm.TidemillError, match="given"):
         objects.adopt(tmp_path / "given", "segments/at=1/c")
+
+
+def test_what_a_killed_process_put_lasts_once_another_relies_on_it() -> None:
+    path = Path("/stores/archive")
+    name, other = "segments/first_seq=1/one", "segments/first_seq=1/two"
+    disk = MemoryFileSystem()
+    FolderObjects(path, disk).put_new(name, buffer("rows"))
+    trace = disk.trace
+    judged = 0
+    for point in range(1, len(trace.operations) + 1):
+        fs = MemoryFileSystem.replayed(trace, point)
+        objects = FolderObjects(path, fs)
+        try:
+            objects.put_new(name, buffer("rows"))
+        except Present:
+            pass  # The one that was killed had come so far.
+        objects.put_new(other, buffer("more"))
+        after = len(fs.trace.operations)
+        fs.mark("put")
+        for state in enumerate_states(fs.trace, since=after):
+            found = FolderObjects(path, state.file_system())
+            assert [content(found, one) for one in (name, other)] == ["rows", "more"]
+            judged += 1
+    assert judged >= len(trace.operations)

@@ -13,6 +13,7 @@ its like. Folders come with what is put into them and go with the last of it.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import secrets
 import time
@@ -29,6 +30,8 @@ from tidemill.files.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.lock import FileLock
 from tidemill.files.storage import storage_errors
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
+
+logger = logging.getLogger(__name__)
 
 PART = ".part"
 SWAP_PART = ".swap.part"
@@ -69,10 +72,11 @@ class FolderObjects(ObjectStore):
             try:
                 self._fs.link(part, path)
             except FileExistsError as error:
+                self._make_last(path)
                 raise Present(name) from error
             finally:
                 self._fs.unlink(part)
-            self._fs.sync_folder(path.parent)
+            self._make_last(path)
         return xxh3_128_hexdigest(data)
 
     def adopt(self, path: Path, name: str) -> None:
@@ -84,7 +88,7 @@ class FolderObjects(ObjectStore):
             finally:
                 file.close()
             self._within(target.parent, lambda: self._fs.link(path, target))
-            self._fs.sync_folder(target.parent)
+            self._make_last(target)
 
     def replace(self, name: str, data: pa.Buffer, tag: str) -> str:
         path = self._path / name
@@ -97,7 +101,7 @@ class FolderObjects(ObjectStore):
                 raise Changed(name)
             self._sweep_parts(name)
             self._fs.rename(self._write_part(name, data, SWAP_PART), path)
-            self._fs.sync_folder(path.parent)
+            self._make_last(path)
         return xxh3_128_hexdigest(data)
 
     def names(self, folder: str, *, after: str = "") -> Iterator[str]:
@@ -185,6 +189,22 @@ class FolderObjects(ObjectStore):
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
 
+    def _make_last(self, path: Path) -> None:
+        """Bring the name of an object to the disk, and those of the folders it is in: whoever made
+        them may not have come to that yet, or have died before.
+        """
+        for folder in path.parents:
+            if folder == self._path.parent:
+                break
+            self._fs.sync_folder(folder)
+        self._make_name_last(self._path)
+
+    def _make_name_last(self, folder: Path) -> None:
+        try:
+            self._fs.sync_folder(folder.parent)
+        except PermissionError as error:
+            logger.debug("the name of %s may not be on disk yet: %s", folder, error)
+
     def _make_folders(self, path: Path) -> None:
         missing = []
         while True:
@@ -194,6 +214,8 @@ class FolderObjects(ObjectStore):
             except FileNotFoundError:
                 missing.append(path)
                 path = path.parent
+        if missing:
+            self._make_name_last(path)
         for folder in reversed(missing):
             try:
                 self._fs.make_folder(folder)
