@@ -318,6 +318,10 @@ class DrivenQueue:
 
         self._do(self.model.nothing("consume"), work, False)
 
+    def end_consumer(self) -> None:
+        """The consumer is removed."""
+        self._do(self.model.nothing("end"), lambda: self.queue.consumer("c").remove(), False)
+
     def sync(self) -> None:
         self._do(self.model.nothing("sync"), self.queue.sync, True)
 

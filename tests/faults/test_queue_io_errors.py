@@ -33,11 +33,13 @@ STEPS: list[Callable[[DrivenQueue], None]] = [
     lambda queue: queue.push([5, 140, 5]),
     lambda queue: queue.pop(MAIN, 2),
     lambda queue: queue.fork("c", MAIN),
+    lambda queue: queue.consume(),
     lambda queue: queue.push_large([8, 108]),
     lambda queue: queue.upkeep(),
     lambda queue: queue.read_and_push(MAIN, 2, [3, 130]),
     lambda queue: queue.delete("a", 4, 110),
     lambda queue: queue.remove("c"),
+    lambda queue: queue.end_consumer(),
     lambda queue: queue.push_large([9]),
     lambda queue: queue.clear("a"),
     lambda queue: queue.sync(),
@@ -132,6 +134,8 @@ class _Run:
         self.fs.die()
         again = open_queue(self.fs)
         found = contents(again)
+        again.consumer("c").remove()
+        assert not again.consumers()
         model = PrefixModel() if self.queue is None else self.queue.model
         if self.queue is None:
             assert found == _base_contents()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -12,7 +13,7 @@ import pytest
 import tidemill as tm
 from tidemill.files import carry, handover, pointers
 from tidemill.files.cursor import Cursor
-from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.filesystem import LocalFile, LocalFileSystem
 from tidemill.files.folder import Folder
 
 SEGMENT = 32 * 1024
@@ -332,6 +333,28 @@ def test_a_removal_that_was_broken_off_is_finished_by_whoever_comes_next(tmp_pat
         with queue.consumer("billing", start="earliest") as again:
             assert read_all(again) == [(1, 1)]
         assert queue.consumers() == {"billing": 1}
+
+
+@pytest.mark.parametrize("call", ["truncate", "unlink"])
+def test_a_removal_that_fails_keeps_nobody_out(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "the disk says no")
+
+    with owner_at(tmp_path) as queue:
+        billing = queue.consumer("billing")
+        queue.push([(1, b"a")])
+        with monkeypatch.context() as failing:
+            failing.setattr(LocalFile if call == "truncate" else LocalFileSystem, call, fail)
+            with pytest.raises(tm.StorageFailed, match="the disk says no"):
+                billing.remove()
+        with pytest.raises(tm.Closed):
+            billing.read()
+        again = queue.consumer("billing")
+        assert len(again.read()) == (1 if call == "truncate" else 0)
+        again.remove()
+        assert queue.consumers() == {}
 
 
 def test_of_threads_that_make_one_consumer_one_has_it(tmp_path: Path) -> None:
