@@ -25,6 +25,12 @@ def quarantine(folder: Path) -> str:
     return f"`{shlex.join(['tidemill', 'quarantine', 'list', str(folder)])}`"
 
 
+def ask_or_remove(folder: Path, consumer: str) -> str:
+    """What to do about a consumer that nobody uses."""
+    command = shlex.join(["tidemill", "consumers", str(folder), "--remove", consumer])
+    return f"ask for the consumer again, or end it with `{command}`"
+
+
 def set_aside(folder: Path) -> str:
     return f"copy the folder, then set the record aside with {doctor(folder, '--set-aside')}"
 

@@ -187,9 +187,8 @@ class Survey:
                 "consumer",
                 path,
                 "neither copy of the pointer can be read, so that nothing is given back to the "
-                "disk",
-                "asking for the consumer begins it with the first item there is; removing it ends "
-                "it",
+                "disk; whoever asks for the consumer begins with the first item there is",
+                advice.ask_or_remove(self._path, path.name),
             )
         elif slot is not None and slot.pointer == NOT_BEGUN and not self._is_used(path):
             self._findings.warn(
@@ -197,7 +196,7 @@ class Survey:
                 path,
                 "a process died before it said where the consumer begins, so that nothing is given "
                 "back to the disk",
-                "ask for the consumer again, or remove it",
+                advice.ask_or_remove(self._path, path.name),
             )
 
     def _is_used(self, path: Path) -> bool:
