@@ -6,7 +6,9 @@ what is numbered twice is consumed together.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 import threading
 from collections import Counter
@@ -14,11 +16,15 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
+from unittest.mock import patch
 
 import pytest
 
 import tidemill as tm
+from tidemill.files.combining import Combining, Request
+from tidemill.files.folder import Folder
 from tidemill.files.journal import Journal
+from tidemill.files.state import State
 
 WITHIN_S = 60
 SOURCE = str(Path(tm.__file__).parent / "files")
@@ -242,3 +248,101 @@ def test_nobody_waits_for_ever_behind_an_interrupt_that_comes_last(
         if not was_interrupted:
             break
     assert number > 1
+
+
+def test_an_interrupt_waits_for_a_leader_who_has_begun_to_serve_the_request() -> None:
+    """What the thread holds must not be let go before it is settled what became of the request."""
+    turns = [threading.Event(), threading.Event()]  # in which a group is served
+    allowed = [threading.Event(), threading.Event()]
+    groups: list[list[Request]] = []
+
+    def serve(group: list[Request]) -> None:
+        number = len(groups)
+        groups.append(group)
+        turns[number].set()
+        assert allowed[number].wait(WITHIN_S)
+
+    combining = Combining[Request](serve)
+    mine, raised = Request(), threading.Event()
+
+    def others() -> None:
+        assert turns[0].wait(WITHIN_S)
+        second.start()
+        while len(combining._waiting) < 2:
+            assert second.is_alive()
+        allowed[0].set()
+        assert turns[1].wait(WITHIN_S)
+        os.kill(os.getpid(), signal.SIGINT)
+        # If it were raised at once, it would be now.
+        raised.wait(0.5)
+        allowed[1].set()
+
+    first = threading.Thread(target=combining.request_one, args=[Request()])
+    second = threading.Thread(target=combining.request_one, args=[Request()])
+    helper = threading.Thread(target=others)
+    first.start()
+    helper.start()
+    assert turns[0].wait(WITHIN_S)
+    # The second thread is to come first, so that it leads.
+    while not combining._waiting:
+        assert helper.is_alive()
+    try:
+        combining.request_one(mine)
+        pytest.fail("nothing was interrupted")
+    except KeyboardInterrupt:
+        was_done = mine.done
+        raised.set()
+    for thread in (first, second, helper):
+        thread.join(WITHIN_S)
+    assert mine in groups[1]
+    assert was_done
+
+
+def test_an_error_while_an_operation_is_applied_stops_the_handle(tmp_path: Path) -> None:
+    queue = tm.PriorityQueue(tmp_path)
+    queue.push([b"a"])
+    failing = patch.object(State, "cut", side_effect=tm.Corrupt("it does not fit"))
+    with failing, pytest.raises(tm.Corrupt):
+        queue.pop()
+    with pytest.raises(tm.StorageFailed, match="open it again"):
+        queue.push([b"b"])
+    queue.close()
+
+
+def test_an_interrupt_in_close_leaves_the_rest_to_the_next_call(tmp_path: Path) -> None:
+    queue = tm.PriorityQueue(tmp_path)
+    queue.push([b"a"])
+    interrupted = patch.object(Folder, "all_cursors", side_effect=KeyboardInterrupt)
+    with interrupted, pytest.raises(KeyboardInterrupt):
+        queue.close()
+    with pytest.raises(tm.Closed):
+        queue.pop()
+    queue.close()
+    queue.close()
+    with tm.PriorityQueue(tmp_path) as again:
+        assert len(again) == 1
+
+
+def test_an_interrupt_while_upkeep_begins_does_not_keep_close_waiting(tmp_path: Path) -> None:
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("tidemill /"):
+            raise KeyboardInterrupt
+
+    queue = tm.PriorityQueue(tmp_path, segment_bytes=32 * 1024)
+
+    def push_all() -> None:
+        for _ in range(20):
+            queue.push([b"x" * 4000])
+
+    with patch.object(threading.Thread, "start", interrupted), pytest.raises(KeyboardInterrupt):
+        push_all()
+    push_all()
+    ours = [one for one in threading.enumerate() if one.name == f"tidemill {tmp_path}"]
+    assert len(ours) == 1
+    closing = threading.Thread(target=queue.close)
+    closing.start()
+    closing.join(WITHIN_S)
+    assert not closing.is_alive()

@@ -115,7 +115,7 @@ def test_nobody_acks_an_item_that_is_not_on_disk(tmp_path: Path, pool: ThreadPoo
     with tm.PriorityQueue(tmp_path) as queue:
         queue.consumer("audit", start="earliest").close()
     with _held_up(tmp_path, pool, lambda queue: queue.push([(2, b"held up")])) as (queue, go_on):
-        acked = pool.submit(queue.consumer("audit").ack, 2)
+        acked = pool.submit(lambda: queue.consumer("audit").ack(2))
         assert _is_waiting(acked)
         go_on()
         acked.result(WITHIN_S)

@@ -9,12 +9,15 @@ more requests share what serving costs, and one thread alone pays next to nothin
 from __future__ import annotations
 
 import copy
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, TypeVar
 
 from tidemill.errors import StorageFailed, TidemillError
+
+logger = logging.getLogger(__name__)
 
 
 class Request:
@@ -52,6 +55,7 @@ class Combining(Generic[R]):
         self._gate = gate
         self._mutex = threading.Lock()
         self._waiting: list[R] = []
+        self._served: list[R] = []  # whom the leader has begun to serve, or has served
         self._leader: R | None = None  # the first request of the thread that serves, or is to
 
     @property
@@ -109,7 +113,7 @@ class Combining(Generic[R]):
             else:
                 self._wait(mine, wakeup)
         except BaseException:
-            self._give_up(mine)
+            self._see_through(mine, wakeup)
             raise
         for request in mine:
             if request.failure is not None:
@@ -133,6 +137,7 @@ class Combining(Generic[R]):
                 with self._gate:
                     with self._mutex:
                         group, self._waiting = self._waiting, group
+                        self._served = group
                     self._serve(group)
         except TidemillError as error:
             failure = error
@@ -173,6 +178,24 @@ class Combining(Generic[R]):
             # is awake does no harm.
             if self._leader is not None:
                 _wake(self._leader)
+
+    def _see_through(self, mine: list[R], wakeup: threading.Lock | None) -> None:
+        """After an interrupt, return when it is settled what becomes of the requests: whoever
+        leads and has begun to serve them goes on, and what this thread holds must not be let go
+        before that is done.
+        """
+        while True:
+            try:
+                self._give_up(mine)
+                with self._mutex:
+                    is_served = mine[0] in self._served
+                while is_served and wakeup is not None and not mine[0].done:
+                    wakeup.acquire()
+            except BaseException as again:  # noqa: BLE001
+                # One more interrupt changes nothing; the first one is on its way.
+                logger.debug("interrupted again, while a commit goes on: %r", again)
+            else:
+                return
 
     def _give_up(self, mine: list[R]) -> None:
         """Wait no longer, and lead no longer, if that is still so."""

@@ -67,6 +67,7 @@ class Folder(View):
 
     def __init__(self, fs: FileSystem, clock: Clock, path: Path, options: FolderOptions) -> None:
         super().__init__(fs, clock, path)
+        self._has_let_go = False  # of files and lock
         self.options = options
         self.buckets_open_max = options.buckets_open_max
         self.tolerates_damage = options.on_corruption == "continue"
@@ -138,16 +139,19 @@ class Folder(View):
         if not self.is_here:
             return
         with self.guard:
-            if self.is_closed:
-                return
-            self.is_closed = True
-            self._wake()
+            if not self.is_closed:
+                self.is_closed = True
+                self._wake()
         # Whoever is reading or writing ends first, or files would be closed under their hands.
         with self.all_cursors():
+            if self._has_let_go:
+                return
+            # An interrupt up to here leaves the rest to the next call.
             try:
                 self.committer.request([Operation(sync=False)])
             except Closed:
                 pass  # As it should be: those that are under way are done, and none follow.
+            self._has_let_go = True
             try:
                 self.journal.close(clean=self.journal.failure is None)
             finally:
@@ -156,9 +160,9 @@ class Folder(View):
 
     def let_go(self) -> None:
         """Close files and lock as they are: nobody is left who could close the folder."""
-        if not self.is_here or self.is_closed:
+        if not self.is_here or self._has_let_go:
             return
-        self.is_closed = True
+        self.is_closed = self._has_let_go = True
         try:
             self.journal.close(clean=False)
             self._files.close()
@@ -366,12 +370,17 @@ class Folder(View):
         """Do to the state, the index and the cursors what was written. Called under the guard."""
         state = self.state
         state.time_us = time_us
-        for operation in operations:
-            operation.apply(state)
-            if operation.entries:
-                self._index(operation)
-            if type(operation) not in _PUSHES:
-                self._follow(operation)
+        try:
+            for operation in operations:
+                operation.apply(state)
+                if operation.entries:
+                    self._index(operation)
+                if type(operation) not in _PUSHES:
+                    self._follow(operation)
+        except TidemillError as cause:
+            # It is written, and others may be half applied.
+            self.journal.doubt(cause)
+            raise
 
     def _wake_waiting(self) -> None:
         """Let those who wait look again, if there are any. Called under the guard."""

@@ -114,19 +114,20 @@ class Follower(View):
         if not self.is_here:
             return
         with self._lock, self.guard:
-            if self.is_closed:
-                return
-            self.is_closed = True
-            self.arrivals.notify_all()
-            for watcher in self.watchers:
-                watcher()
+            if not self.is_closed:
+                self.is_closed = True
+                self.arrivals.notify_all()
+                for watcher in self.watchers:
+                    watcher()
+        # Each of these does no harm twice, so that a call that is interrupted can be repeated.
         with storage_errors("closing", self.path):
             self._files.close()
             for segment in self.segments.values():
                 segment.file.close()
             self.holds.close()
-            if self._pin is not None:
-                self._pin.remove()
+            pin, self._pin = self._pin, None
+            if pin is not None:
+                pin.remove()
 
     def lend(self, seconds: float) -> Path:
         """Close, and leave the links to the segments for others to read from for so long."""
