@@ -489,3 +489,26 @@ def test_small_segments_of_about_one_size_are_made_one() -> None:
 
 def test_the_oldest_segment_is_rewritten_when_there_are_too_many_cuts() -> None:
     assert chosen(facts(3), facts(4), cuts=True) == [[3]]
+
+
+def test_disk_comes_back_where_a_queue_is_only_ever_open_for_moments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where a process ends before upkeep has come to anything.
+    monkeypatch.setattr(maintenance.Maintenance, "_due", lambda _: None)
+    with queue_at(tmp_path, maintain_in_background=True) as queue:
+        fork = queue.fork("slow")
+        for key in range(40):
+            queue.push([(key, bytes(4_000))])
+    assert segments_bytes(tmp_path) > 5 * SEGMENT
+    with queue_at(tmp_path, maintain_in_background=True) as queue:
+        queue.clear()
+    assert segments_bytes(tmp_path) > 5 * SEGMENT
+    with queue_at(tmp_path, maintain_in_background=True) as queue:
+        fork = queue.fork("slow")
+        assert [key for key, _ in fork.pop(20).rows()] == list(range(20))
+    assert segments_bytes(tmp_path) < 4 * SEGMENT
+    with queue_at(tmp_path, maintain_in_background=True) as queue:
+        assert [key for key, _ in queue.fork("slow").peek(-1).rows()] == list(range(20, 40))
+        queue.fork("slow").remove()
+    assert segments_bytes(tmp_path) <= SEGMENT

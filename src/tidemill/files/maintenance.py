@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -36,6 +36,7 @@ _REWRITES_PER_ROUND = 2
 _SMALL_MAX = 8  # small segments that are made one at a time
 _BEHIND_MAX = 4  # segments of tiny frames that wait, before pushes wait for upkeep
 _GIVE_WAY_S = 0.01  # ... at most so long each
+_ALIVE_AT_THE_END = 4  # segments, after which no dead ones are looked for when a queue is closed
 _CUT_BYTES = 128  # about what one cut takes in the state that opens a segment
 
 
@@ -221,13 +222,18 @@ class Maintenance:
                 self._round_lock.release()
 
     def stop(self) -> None:
-        """End the thread after the round it is in; no round follows."""
+        """End the thread after the round it is in; no round follows. But what is dead goes: where a
+        queue is only ever open for moments, no round may come to that.
+        """
         self._end()
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        is_running = thread is not None and thread.ident is not None
+        if thread is not None and is_running and thread is not threading.current_thread():
             thread.join()
         with self._round_lock:
-            pass
+            folder = self._folder
+            if not folder.is_closed and folder.journal.failure is None:
+                self._tolerating(lambda: self._retire_dead(alive_max=_ALIVE_AT_THE_END))
 
     def _end(self) -> None:
         self._is_stopped = True
@@ -254,16 +260,18 @@ class Maintenance:
         self._seen_active = self._folder.journal.active.number
         self._rows_until_due = self._rows_per_round
         with self._folder.guard:
-            if self._thread is None and not self._is_stopped:
+            # One that never got an ident was to be started when an interrupt came.
+            is_there = self._thread is not None and self._thread.ident is not None
+            if not is_there and not self._is_stopped:
                 name = f"tidemill {self._folder.path}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 try:
-                    thread.start()
+                    self._thread.start()
                 except RuntimeError as error:
                     # The system has none to spare. The next time it is due, it may have.
+                    self._thread = None
                     logger.error("maintenance of %s waits: %s", self._folder.path, error)
                     return
-                self._thread = thread
         if self._wakeups.empty():
             self._wakeups.put(None)
 
@@ -272,15 +280,25 @@ class Maintenance:
             self._wakeups.get()
             if self._is_stopped or not self._try_round():
                 break
+        # For another, should an interrupt have led to two.
+        self._wakeups.put(None)
         if self._is_abandoned:
             self._folder.let_go()
 
     def _try_round(self) -> bool:
-        """Run a round; False if there will be no others. The call that made it due has succeeded by
-        now, and must not fail over it: its items were handed out, or are safe.
+        """Run a round; False if there will be no others."""
+        try:
+            return self._tolerating(self.run_round)
+        finally:
+            # What it did not do now, waiting for it does not bring about.
+            self._keeps_up.set()
+
+    def _tolerating(self, work: Callable[[], object]) -> bool:
+        """Do a part of upkeep; False if no other can follow. The call that made it due has
+        succeeded by now, and must not fail over it: its items were handed out, or are safe.
         """
         try:
-            self.run_round()
+            work()
         except Closed:
             return False
         except TidemillError as error:
@@ -292,9 +310,6 @@ class Maintenance:
         except Exception:
             logger.exception("maintenance of %s failed", self._folder.path)
             return self._folder.journal.failure is None
-        finally:
-            # What it did not do now, waiting for it does not bring about.
-            self._keeps_up.set()
         return True
 
     def _give_spare_back(self) -> None:
@@ -305,15 +320,17 @@ class Maintenance:
         except OSError as error:
             logger.error("the spare file of %s stays: %s", journal.folder, error)
 
-    def _retire_dead(self) -> list[SegmentFacts]:
+    def _retire_dead(self, alive_max: int | None = None) -> list[SegmentFacts]:
         """Remove the segments that neither a fork nor a consumer needs; returns what is known of
-        the others.
+        the others. The oldest come first, and once so many are needed, the rest is not looked at.
         """
         folder = self._folder
         acked = self._acked()
         dead: list[int] = []
         alive: list[SegmentFacts] = []
         for segment in list(folder.journal.segments.values())[:-1]:
+            if len(alive) == alive_max:
+                break
             facts = self._facts.of(segment, acked)
             if facts.alive:
                 alive.append(facts)
