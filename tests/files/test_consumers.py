@@ -441,3 +441,33 @@ def test_a_consumer_follows_pushes_of_many_threads(tmp_path: Path) -> None:
         found += read_all(consumer)
         assert [seq for seq, _ in found] == list(range(1, 451))
         consumer.close()
+
+
+def test_a_consumer_that_comes_before_the_owner_does_not_stand_behind_the_end(
+    tmp_path: Path,
+) -> None:
+    """A power cut took items that need not be synced; the pointer was."""
+    with owner_at(tmp_path) as queue:
+        queue.push([(key, b"old") for key in range(1, 6)])
+        queue.consumer("billing").close()
+    fs = LocalFileSystem()
+    file = fs.open(tmp_path / "consumers" / "billing", write=True)
+    pointers.move(file, 10, sync=True)
+    file.close()
+    with reader_at(tmp_path) as reader:
+        billing = reader.consumer("billing")
+        assert billing.pointer == 5
+        with owner_at(tmp_path) as queue:
+            queue.push([(key, b"new") for key in range(6, 14)])
+            assert [key for _, key in read_all(billing)] == list(range(6, 14))
+
+
+def test_what_was_consumed_before_a_shovel_reaches_no_consumer(tmp_path: Path) -> None:
+    source, target = owner_at(tmp_path / "source"), owner_at(tmp_path / "target")
+    with source, target:
+        billing = target.consumer("billing")
+        for key in range(100):
+            source.push([(key, bytes(2_000))])
+        source.pop(30)
+        assert source.shovel(target) == 70
+        assert [key for _, key in read_all(billing)] == list(range(30, 100))

@@ -180,7 +180,9 @@ class Consumer(Closing):
         """Where the consumer stands; a new one writes down where it begins."""
         slot = read_slot(self._lock.file)
         if slot is not None and slot.pointer != NOT_BEGUN:
-            return slot.pointer
+            # After a power cut the items may be gone that it is beyond, where those need not be
+            # synced; the next owner gives their numbers to others.
+            return min(slot.pointer, self._core.view.arrived)
         # Only now, when the file holds back everything: what comes from here on stays.
         self._core.view.check_open()
         arrived = self._core.view.arrived

@@ -35,7 +35,7 @@ from tidemill.files.folder import Folder
 from tidemill.files.frame_table import Entries
 from tidemill.files.operation import Retire
 from tidemill.files.origin import Origin
-from tidemill.files.pointers import least_pointer, read_pointers
+from tidemill.files.pointers import read_pointers
 from tidemill.files.queue_core import QueueCore
 from tidemill.files.record import make_place
 from tidemill.files.segment import Segment
@@ -77,7 +77,8 @@ def hand_over(
             return None
         lot = _detach(source.folder, cursor)
         # Pushes went on until then, and a consumer that began meanwhile has yet to read them.
-        if _has_consumers(source.folder) or not lot.segments or not _adopt(target.folder, lot):
+        has_consumers = _has_consumers(source.folder) or _has_consumers(target.folder)
+        if has_consumers or not lot.segments or not _adopt(target.folder, lot):
             return None
         _leave(source.folder, lot)
         # Wakes whoever waits for items, and has the spine vouch for the new segment.
@@ -95,10 +96,9 @@ def _fits(source: QueueCore, cursor: Cursor, target: QueueCore, least_bytes: int
         has_items = cursor.fork.live > 0
     with theirs.guard:
         is_empty = not any(fork.live for fork in theirs.state.forks.values())
-    # What consumers have yet to read stays where it is.
-    is_read = not _has_consumers(ours)
-    with storage_errors("reading the consumers of", theirs.path):
-        is_read &= least_pointer(theirs.fs, theirs.path) >= theirs.state.arrived
+    # What consumers have yet to read stays where it is; and those of the destination read whatever
+    # lies in a segment, also what was popped before it came.
+    is_read = not _has_consumers(ours) and not _has_consumers(theirs)
     return (
         has_one_end
         and has_items
