@@ -29,6 +29,7 @@ SCHEMA_VERSIONS_MAX = 1_000
 NAME_LENGTH_MAX = 64
 COUNTER_NAME_LENGTH_MAX = 256
 FORKS_MAX = 10_000
+ID_MAX = 2**32 - 1  # of a fork, and of an audience, as records have them
 SEQ_MAX = 2**62  # an arrival number that stored bytes may claim
 SEGMENTS_MAX = 2**31 - 1  # of one folder, counted through its life
 

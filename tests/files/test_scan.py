@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
+from tidemill.files.carry import carry
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 SEGMENT = 32 * 1024
@@ -283,3 +284,29 @@ def test_scans_beside_pushes_pops_and_upkeep_are_each_one_moment(tmp_path: Path)
         for thread in threads:
             thread.join()
     assert not failures
+
+
+def test_a_scan_knows_for_whom_frames_were_when_it_began(tmp_path: Path) -> None:
+    """Whatever becomes of the forks and of the state meanwhile."""
+    options = {"segment_bytes": 1 << 16, "bucket": tm.Width(10), "maintain_in_background": False}
+    target = tm.PriorityQueue(tmp_path / "target", **options)  # type: ignore[arg-type]
+    source = tm.PriorityQueue(tmp_path / "source", **options)  # type: ignore[arg-type]
+    with source, target:
+        fork = target.fork("all")
+        for key in range(0, 200, 10):
+            target.push([(one, bytes(2_000)) for one in range(key, key + 10)])
+        for key in range(1, 200, 2):
+            target.delete(key, key)
+        folder = target._core.folder
+        for number in sorted(folder.journal.segments)[:-1]:
+            carry(folder, number, apart=False)
+        assert folder.state.audiences
+        scan = target.scan(columns=["key"])
+        first = scan.read_next_batch()
+        target.clear()
+        fork.clear()
+        source.push([(1_000, bytes(2_000)) for _ in range(100)])
+        assert source.shovel(target) == 100
+        assert not folder.state.audiences
+        keys = first["key"].to_pylist() + scan.read_all()["key"].to_pylist()
+        assert keys == list(range(0, 200, 2))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from tidemill.files.index import Index
 from tidemill.files.merge import Merge
 from tidemill.files.pending import Kept, Source, source_of
 from tidemill.files.run import Run
-from tidemill.files.state import ForkState, State
+from tidemill.files.state import ForkState, State, sees
 from tidemill.limits import INT64_MIN
 
 _bucket = attrgetter("entry.bucket")  # of a source
@@ -220,14 +220,9 @@ class Cursor:
         """Whether the selection still is what it was when it was made."""
         return selection.generation == self._generation
 
-    def live_frames(self, frames: FrameList, cuts: Cuts | None = None) -> FrameList:
-        """Those of the frames that may hold items of this fork; its cuts as they are, or were."""
-        frames = frames.where(~(self.fork.cuts if cuts is None else cuts).covered(frames))
-        audiences = frames.rows["audience"]
-        if audiences.any():
-            seen = [self._state.sees(self.fork, entry.place, entry.audience) for entry in frames]
-            frames = frames.where(np.array(seen, np.bool_))
-        return frames
+    def live_frames(self, frames: FrameList) -> FrameList:
+        """Those of the frames that may hold items of this fork."""
+        return frames_left(frames, self.fork, self.fork.cuts, self._state.audiences)
 
     def read_live(self, entry: Entry) -> Run:
         return self._reader.read_live(entry, self.fork.cuts)
@@ -300,3 +295,14 @@ class Cursor:
                 if len(self._merges) <= self._buckets_open_max:
                     return
                 del self._merges[bucket]
+
+
+def frames_left(
+    frames: FrameList, fork: ForkState, cuts: Cuts, audiences: Mapping[int, frozenset[int]]
+) -> FrameList:
+    """Those of the frames that may hold items of a fork with these cuts."""
+    frames = frames.where(~cuts.covered(frames))
+    if frames.rows["audience"].any():
+        seen = [sees(fork, audiences, entry.place, entry.audience) for entry in frames]
+        frames = frames.where(np.array(seen, np.bool_))
+    return frames

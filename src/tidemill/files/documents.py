@@ -22,7 +22,14 @@ def parse_document(
     """What `read` makes of the document; `Corrupt` if it is none, or makes no sense."""
     try:
         return read(json.loads(bytes(payload)))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise Corrupt(f"the {what} makes no sense: {error}") from error
 
 

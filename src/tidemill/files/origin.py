@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidemill.batch.header import FrameHeader
+from tidemill.errors import Corrupt
 from tidemill.files.record import Envelope
+from tidemill.limits import SEQ_MAX
 
 
 class Origin(NamedTuple):
@@ -27,10 +29,13 @@ class Origin(NamedTuple):
 
     def header(self, header: FrameHeader) -> FrameHeader:
         """The header of a frame with the seqs and the time that its rows have here."""
-        number = header.producer_number
+        first, number = header.first_seq + self.shift, header.producer_number
+        # A carried frame keeps the greatest of its seqs there.
+        greatest = number + self.shift if header.carried else first + header.rows - 1
+        if not 0 < first <= greatest <= SEQ_MAX:
+            raise Corrupt(f"the rows of an adopted frame would have the seqs {first} to {greatest}")
         return header._replace(
-            first_seq=header.first_seq + self.shift,
-            # A carried frame keeps the greatest of its seqs there.
-            producer_number=number + self.shift if header.carried else number,
+            first_seq=first,
+            producer_number=greatest if header.carried else number,
             time_us=self.time_us,
         )

@@ -120,6 +120,8 @@ def _parse(data: bytes, folder: Path, kind: str | None) -> Settings:
             "use the release that wrote it, or a newer one"
         )
     found_kind = document.get("kind")
+    if not isinstance(found_kind, str):
+        raise Corrupt("the settings make no sense: they do not say of what they are")
     if found_kind not in _KINDS or kind not in (None, found_kind):
         raise NotAQueue(f"{folder} holds {_KINDS.get(found_kind, f'a {found_kind}')}")
     try:
@@ -133,7 +135,7 @@ def _parse(data: bytes, folder: Path, kind: str | None) -> Settings:
             format=int(version),
             kind=found_kind,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Corrupt(f"the settings make no sense: {error}") from error
 
 

@@ -4,13 +4,14 @@ What a snapshot is made of, all taken at one moment under the guard:
 
     segments   held, so that their files stay even if upkeep retires them
     last       the last frame of the active segment; what is appended behind it is not part of it
-    cuts       a copy of those of the fork
+    cuts       a copy of those of the fork, and of what tells which frames are meant for it
 
 Memory holds the merge of one bucket at a time and one batch, whatever the size of the queue.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +20,7 @@ import pyarrow as pa
 from tidemill.batch import Batch
 from tidemill.errors import InvalidInput
 from tidemill.files.count import bucket_bounds
-from tidemill.files.cursor import Cursor
+from tidemill.files.cursor import Cursor, frames_left
 from tidemill.files.frame_reader import DamagedFrame, FrameReader
 from tidemill.files.frame_table import Entry, FrameList
 from tidemill.files.lately_read import LatelyRead
@@ -38,11 +39,12 @@ class Snapshot:
 
     def __init__(self, view: View, cursor: Cursor, low: int, high: int) -> None:
         self.view = view
-        self._cursor = cursor
         self.low = low
         self.high = high
         with view.guard:
             self._cuts = cursor.fork.cuts.copy()
+            self._fork = copy.copy(cursor.fork)
+            self._audiences = dict(view.state.audiences)
             self.payload_schema = view.payload_schema
             segments = {number: view.segments[number] for number in view.index.segments()}
             self.buckets = view.index.buckets(*bucket_bounds(view, low, high))
@@ -67,7 +69,7 @@ class Snapshot:
         in_bounds = (frames.rows["key_max"] >= self.low) & (frames.rows["key_min"] <= self.high)
         if self._set_aside:
             in_bounds &= ~np.isin(frames.places, np.array(list(self._set_aside), np.int64))
-        return self._cursor.live_frames(frames.where(in_bounds), self._cuts)
+        return frames_left(frames.where(in_bounds), self._fork, self._cuts, self._audiences)
 
     def read(self, entry: Entry) -> Run:
         """The rows of a frame that the end had left, from the lower bound on."""

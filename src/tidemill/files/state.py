@@ -7,7 +7,7 @@ with this state, so that older ones can go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from tidemill.errors import Corrupt
@@ -15,7 +15,7 @@ from tidemill.files.cut import Cut, Cuts, cover_all
 from tidemill.files.documents import natural, pack_document, parse_document, whole
 from tidemill.files.log_state import LogState
 from tidemill.files.origin import Origin
-from tidemill.limits import FORKS_MAX, SEGMENTS_MAX, SEQ_MAX
+from tidemill.limits import FORKS_MAX, ID_MAX, SEGMENTS_MAX, SEQ_MAX, TIME_US_MAX
 from tidemill.names import check_name
 
 ROOT = 0  # the id of the queue's own consuming end
@@ -64,6 +64,18 @@ class ForkState:
         return self.ancestors
 
 
+def sees(
+    fork: ForkState, audiences: Mapping[int, frozenset[int]], place: int, audience: int
+) -> bool:
+    """Whether a frame at `place` was meant for this fork."""
+    if audience == EVERYONE:
+        return True
+    members = audiences.get(audience)
+    # The record that named them is damaged and set aside: rather too many see the frame than too
+    # few.
+    return members is None or fork.identity_at(place) in members
+
+
 class State:
     """The state that operations lead to."""
 
@@ -90,15 +102,6 @@ class State:
 
     def named(self, name: str) -> ForkState | None:
         return next((fork for fork in self.forks.values() if fork.id and fork.name == name), None)
-
-    def sees(self, fork: ForkState, place: int, audience: int) -> bool:
-        """Whether a frame at `place` was meant for this fork."""
-        if audience == EVERYONE:
-            return True
-        members = self.audiences.get(audience)
-        # The record that named them is damaged and set aside: rather too many see the frame than
-        # too few.
-        return members is None or fork.identity_at(place) in members
 
     def push(self, first_seq: int, rows: int) -> None:
         self.next_seq = max(self.next_seq, first_seq + rows)
@@ -242,9 +245,9 @@ class State:
     def _of(cls, document: Any) -> tuple[State, list[int]]:
         state = cls()
         state.next_seq = natural(document["next_seq"], SEQ_MAX)
-        state.time_us = whole(document["time_us"])
-        state.next_fork = natural(document["next_fork"])
-        state.next_audience = natural(document["next_audience"])
+        state.time_us = natural(document["time_us"], TIME_US_MAX)
+        state.next_fork = natural(document["next_fork"], ID_MAX)
+        state.next_audience = natural(document["next_audience"], ID_MAX)
         state.dropped = natural(document["dropped"])
         state.forks = {}
         for item in document["forks"]:
@@ -255,12 +258,15 @@ class State:
         if any(fork.live >= state.next_seq for fork in state.forks.values()):
             raise ValueError("a fork has more items left than ever arrived")
         for id, forks in document["audiences"]:
-            state.audiences[natural(id)] = frozenset(natural(fork) for fork in forks)
+            members = frozenset(natural(fork, ID_MAX) for fork in forks)
+            state.audiences[natural(id, ID_MAX)] = members
         for place, rows in document["quarantined"]:
             state.quarantined[natural(place)] = natural(rows)
         # Folders that were written before segments could be adopted do not say.
         for number, written_as, shift, time_us in document.get("adopted", []):
-            origin = Origin(natural(written_as), whole(shift), whole(time_us))
+            if not -SEQ_MAX <= whole(shift) <= SEQ_MAX:
+                raise ValueError(f"no seqs grow by {shift}")
+            origin = Origin(natural(written_as), shift, natural(time_us, TIME_US_MAX))
             state.adopted[natural(number)] = origin
         state.log = LogState.from_json(document.get("log"))
         return state, [natural(number, SEGMENTS_MAX) for number in document["segments"]]
@@ -277,7 +283,7 @@ def read_previous_end(data: bytes) -> int | None:
 
 
 def _parse_fork(item: dict[str, Any]) -> ForkState:
-    id = natural(item["id"])
+    id = natural(item["id"], ID_MAX)
     if id != ROOT:
         check_name(item["name"], what="fork")
     elif item["name"] != "":

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidemill.batch import Batch, encode_body, int64_array, int64_values
-from tidemill.files.cursor import Cursor
+from tidemill.files.cursor import Cursor, frames_left
 from tidemill.files.cut import Cut, Cuts
 from tidemill.files.draft import PreparedFrame
 from tidemill.files.folder import Folder
@@ -25,7 +25,7 @@ from tidemill.files.memory import row_memory
 from tidemill.files.merge import Merge
 from tidemill.files.run import Numbers, Run, merged
 from tidemill.files.shelf import Shelf
-from tidemill.files.state import EVERYONE
+from tidemill.files.state import EVERYONE, sees
 from tidemill.limits import (
     CARRY_BYTES,
     CARRY_MERGE_BYTES_MAX,
@@ -68,10 +68,11 @@ class Survivors:
         ahead = index.read_segments_ahead(segments, guard)
         with guard:
             frames = index.frames_of_segments(segments, ahead)
+        audiences = self._folder.state.audiences
         needed = frames.rows["seq_max"] > self._acked
         places = frames.places
         for cursor, cuts in zip(self._cursors, self._cuts, strict=True):
-            live = cursor.live_frames(frames, cuts).places
+            live = frames_left(frames, cursor.fork, cuts, audiences).places
             needed |= np.isin(places, live, assume_unique=True)
         frames = frames.where(needed)
         prepared: list[PreparedFrame] = []
@@ -113,7 +114,7 @@ class Survivors:
         return tuple(
             [
                 tuple(cuts.touching(entry.place, entry.keys, entry.seqs))
-                if state.sees(cursor.fork, entry.place, entry.audience)
+                if sees(cursor.fork, state.audiences, entry.place, entry.audience)
                 else None
                 for cursor, cuts in zip(self._cursors, self._cuts, strict=True)
             ]
