@@ -213,3 +213,65 @@ def test_input_that_breaks_off_says_how_far_it_came_and_how_to_go_on(shell: Shel
     assert "row 1 is null" in error["message"]
     shell.good(f"{push} {error['go_on']}", stdin=good)
     assert [row["key"] for row in shell.good("tidemill pop spool/ 99").lines()] == list(range(10))
+
+
+@pytest.mark.parametrize("rows", [b"null\n", b" \nnull\n", b'{"key":1,"a":' + b"[" * 9_000])
+def test_json_that_arrow_cannot_stand_is_refused(shell: Shell, rows: bytes) -> None:
+    done = shell.run("tidemill push spool/ -", stdin=rows)
+    assert done.status == 3
+    assert "standard input" in done.err
+    assert not (shell.folder / "spool").exists()
+
+
+def test_brackets_within_text_are_not_counted(shell: Shell) -> None:
+    row = b'{"key":1,"a":"' + b'[\\"{' * 9_000 + b'"}\n'
+    shell.good("tidemill push spool/ -", stdin=row)
+    assert shell.good("tidemill pop spool/").json()["a"] == '[\\"{'.replace("\\", "") * 9_000
+
+
+def test_times_within_lists_and_structs_stay_text(shell: Shell) -> None:
+    row = '{"key":1,"a":["2026-01-31"],"s":{"at":"2026-01-31T10:00:00+02:00"}}\n'
+    shell.good("tidemill push spool/ -", stdin=row.encode())
+    found = shell.good("tidemill pop spool/").json()
+    assert (found["a"], found["s"]) == (["2026-01-31"], {"at": "2026-01-31T10:00:00+02:00"})
+
+
+def test_damaged_parquet_names_the_file_and_how_to_go_on(shell: Shell) -> None:
+    table = pa.table({"key": range(600_000), "n": [at * 7919 % 1_000_003 for at in range(600_000)]})
+    path = shell.folder / "rows.parquet"
+    pq.write_table(table, path, row_group_size=300_000)
+    start = pq.ParquetFile(path).metadata.row_group(1).column(1).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + 100] = b"\xff" * 100  # the header of a page
+    path.write_bytes(data)
+    done = shell.run("tidemill push spool/ --from rows.parquet --json")
+    assert done.status == 3
+    error = done.error()
+    assert "rows.parquet" in error["message"]
+    rows = int(shell.good("tidemill len spool/").out)
+    assert f"--skip-rows {rows}" in done.err
+
+
+def test_a_push_of_no_rows_makes_no_queue_unless_its_columns_are_known(shell: Shell) -> None:
+    assert shell.good("tidemill push spool/ -").out == "no rows to push\n"
+    assert not (shell.folder / "spool").exists()
+    shell.good("tidemill push spool/ -", stdin=b'{"key":1,"city":"Lyon"}\n')
+    shell.good("tidemill push typed/ - --schema 'city: utf8'")
+    shell.good("tidemill push typed/ -", stdin=b'{"key":1,"city":"Lyon"}\n')
+
+
+def test_numbers_of_rows_beyond_all_bounds_mean_all(shell: Shell) -> None:
+    many = 10**20
+    shell.good(f"seq 3 | tidemill push spool/ - --format lines --batch-rows {many}")
+    assert len(shell.good(f"tidemill peek spool/ {many}").lines()) == 3
+    assert len(shell.good(f"tidemill scan spool/ --limit {many}").lines()) == 3
+    assert len(shell.good(f"tidemill pop spool/ {many}").lines()) == 3
+
+
+def test_a_schema_file_that_makes_no_sense_is_refused(shell: Shell) -> None:
+    (shell.folder / "bytes.json").write_bytes(b"[\xff]")
+    (shell.folder / "deep.json").write_text("[" * 200_000)
+    for name in ("bytes", "deep"):
+        done = shell.run(f"echo x | tidemill push spool/ - --schema {name}.json")
+        assert done.status == 3
+        assert "Traceback" not in done.err

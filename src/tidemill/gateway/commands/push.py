@@ -151,6 +151,22 @@ def run(options: argparse.Namespace, console: Console) -> None:
     with (
         open_source(options.input, options.format, binary=options.binary) as source,
         _opened(options, schema, source) as (queue, batches),
+    ):
+        if queue is None:
+            pushed = Pushed(options.skip_rows)
+        else:
+            pushed = _push_all(queue, batches, source, options, console)
+    console.result(pushed.words(), {"queue": options.queue, **pushed.document()})
+
+
+def _push_all(
+    queue: tm.PriorityQueue,
+    batches: Iterator[pa.RecordBatch],
+    source: RowSource,
+    options: argparse.Namespace,
+    console: Console,
+) -> Pushed:
+    with (
         console.progress("pushing") as progress,
         Interrupts() as interrupts,
         Pushing(queue, options) as pushing,
@@ -164,15 +180,15 @@ def run(options: argparse.Namespace, console: Console) -> None:
                 pushing.finish()
         except (tm.TidemillError, KeyboardInterrupt) as error:
             raise pushing.stopped(error) from error
-    pushed = pushing.reportable
-    console.result(pushed.words(), {"queue": options.queue, **pushed.document()})
+    return pushing.reportable
 
 
 @contextmanager
 def _opened(
     options: argparse.Namespace, schema: pa.Schema | None, source: RowSource
-) -> Iterator[tuple[tm.PriorityQueue, Iterator[pa.RecordBatch]]]:
-    """The queue, and the rows that are meant for it.
+) -> Iterator[tuple[tm.PriorityQueue | None, Iterator[pa.RecordBatch]]]:
+    """The queue, and the rows that are meant for it; no queue if none is there, and there are no
+    rows to tell its columns.
 
     A new queue is made when its first rows are known to be good: bad input leaves no trace.
     """
@@ -191,6 +207,10 @@ def _opened(
     if first is not None:
         payload = to_rows(first, schema=payload, key=options.key).payload.schema
         batches = chain([first], batches)
+    elif payload is None:
+        # Its columns would be those of no rows, and refuse all that are to come.
+        yield None, batches
+        return
     with tm.PriorityQueue(options.queue, schema=payload, bucket=options.bucket, **common) as queue:
         yield queue, batches
 
@@ -203,7 +223,7 @@ def rows_of(
     for batch in source.batches(payload, options.key):
         rest = batch.slice(min(skip, batch.num_rows))
         skip -= batch.num_rows - rest.num_rows
-        step = options.batch_rows or max(rest.num_rows, 1)
+        step = min(options.batch_rows or rest.num_rows, rest.num_rows) or 1
         for start in range(0, rest.num_rows, step):
             yield rest.slice(start, step)
 

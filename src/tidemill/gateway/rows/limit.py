@@ -21,7 +21,7 @@ def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator
         if left is None:
             yield batch
             continue
-        part = batch.slice(0, left)
+        part = batch.slice(0, min(left, batch.num_rows))
         yield part
         left -= part.num_rows
         if not left:

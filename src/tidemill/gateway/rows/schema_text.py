@@ -48,9 +48,11 @@ def parse_schema_text(text: str) -> pa.Schema:
         description = _json(text)
     elif text.endswith(".json"):
         try:
-            description = _json(Path(text).read_text())
+            description = _json(Path(text).read_text(encoding="utf-8"))
         except OSError as error:
             raise NotFound(f"the schema {text} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"the schema {text} is no JSON: {error}") from error
     else:
         description = _columns(text)
     try:
@@ -63,7 +65,7 @@ def parse_schema_text(text: str) -> pa.Schema:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"the schema is no JSON: {error}") from error
 
 

@@ -5,8 +5,10 @@ Whatever its size, an input is read a block at a time, and each block becomes on
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
+import re
 import shutil
 import stat
 import sys
@@ -17,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from tidemill.errors import InvalidInput, NoAccess, TooLarge
@@ -30,6 +33,9 @@ BLOCK_BYTES = 8 * MIB
 _CSV_BLOCK_BYTES = 2 * MIB
 _BLOCK_ROWS_MAX = 256 * 1024
 _LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # a payload in JSON or base64 is longer than it is
+_BRACKETS_MAX = 200
+_OPENING = np.frombuffer(b"{[", np.uint8)
+_CLOSING = np.frombuffer(b"}]", np.uint8)
 _EXTENSIONS = {
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
@@ -80,7 +86,10 @@ class RowSource:
             for batch in readers[self._kind]():
                 if batch.num_rows:
                     yield batch
-        except (pa.ArrowException, UnicodeDecodeError) as cause:
+        # Arrow has a plain OSError for some damage as well.
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as cause:
+            if isinstance(cause, OSError) and cause.errno is not None:
+                raise InvalidInput(f"{self.name} cannot be read: {cause.strerror}") from cause
             raise InvalidInput(f"{self.name} is not {self._kind} as expected: {cause}") from cause
 
     def share(self) -> float | None:
@@ -93,6 +102,7 @@ class RowSource:
         from pyarrow import json  # noqa: PLC0415  Only whoever reads JSON pays for it.
 
         def read(block: bytes, types: dict[str, pa.DataType], unexpected: str) -> pa.Table:
+            self._check_json(block)
             return json.read_json(
                 io.BytesIO(block),
                 json.ReadOptions(use_threads=False, block_size=len(block) + 1),
@@ -113,6 +123,19 @@ class RowSource:
                     yield from _batches(columns.finish(table))
                     continue
             yield from _batches(columns.finish(read(block, settled, "error")))
+
+    def _check_json(self, block: bytes) -> None:
+        """Refuse what Arrow's reader would end the process over."""
+        if not block.lstrip().startswith((b"{", codecs.BOM_UTF8)):
+            raise InvalidInput(f"{self.name} is not ndjson as expected: a row is no object")
+        # Most rows have one bracket each, and then none is deep.
+        if block.count(b"{") + block.count(b"[") - block.count(b"\n") <= _BRACKETS_MAX:
+            return
+        for line in block.split(b"\n"):
+            if line.count(b"{") + line.count(b"[") > _BRACKETS_MAX and _is_deep(line):
+                raise InvalidInput(
+                    f"{self.name} has a row of values within more than {_BRACKETS_MAX} others"
+                )
 
     def _csv(self, columns: TextColumns) -> Iterator[pa.RecordBatch]:
         from pyarrow import csv  # noqa: PLC0415
@@ -195,6 +218,14 @@ class RowSource:
         if not isinstance(self._stream, io.BufferedReader):
             self._stream = io.BufferedReader(self._stream)  # type: ignore[type-var]
         return self._stream.peek(1)[:1]
+
+
+def _is_deep(line: bytes) -> bool:
+    """Whether values lie within too many others; brackets in text do not count."""
+    bare = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", line)
+    brackets = np.frombuffer(bare, np.uint8)
+    steps = np.isin(brackets, _OPENING).astype(np.int64) - np.isin(brackets, _CLOSING)
+    return bool(steps.size and steps.cumsum().max() > _BRACKETS_MAX)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class TextColumns:
         """All columns of the first block, each in the type the rest is to be read as."""
         return {
             # Whether text is taken for a time would hang on the first block: it stays text.
-            field.name: pa.utf8() if _types.is_temporal(field.type) else field.type
+            field.name: _without_times(field.type)
             for field in found
         }
 
@@ -72,6 +72,17 @@ class TextColumns:
             raise SchemaMismatch(
                 f"column {name!r} cannot be read as {wanted}: {cause}{hint}"
             ) from cause
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    """The type with text wherever a reader took that for a time."""
+    if _types.is_temporal(kind):
+        return pa.utf8()
+    if _types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if _types.is_struct(kind):
+        return pa.struct([(field.name, _without_times(field.type)) for field in kind])
+    return kind
 
 
 def _readable(kind: pa.DataType, name: str) -> pa.DataType:
