@@ -287,3 +287,29 @@ def test_forks_take_no_more_than_pushes_may(tmp_path: Path) -> None:
         queue._core.maintenance.run_round()
         queue.fork("another")
         assert queue.stats().disk_bytes <= bytes_max
+
+
+@pytest.mark.parametrize("mode", ["continue", "abort"])
+def test_damage_in_what_is_dropped_is_dealt_with_as_elsewhere(tmp_path: Path, mode: str) -> None:
+    options = {"bytes_max": BYTES_MAX, "when_full": "drop_oldest", "maintain_in_background": False}
+    with tm.PriorityQueue(tmp_path, **options) as queue:  # type: ignore[arg-type]
+        for key in range(20):
+            queue.push([(key, bytes(2_000))])
+        entry = next(iter(queue._core.folder.index.frames_of_segment(1)))
+    path = tmp_path / "journal" / f"{1:016}.segment"
+    data = bytearray(path.read_bytes())
+    data[entry.offset + 1_000] ^= 1
+    path.write_bytes(data)
+    with tm.PriorityQueue(tmp_path, on_corruption=mode, **options) as queue:  # type: ignore[arg-type]
+
+        def push_all() -> None:
+            for key in range(20, 200):
+                queue.push([(key, bytes(2_000))])
+
+        if mode == "abort":
+            with pytest.raises(tm.Corrupt, match="tells what is lost"):
+                push_all()
+            return
+        push_all()
+        assert queue.stats().quarantined == 1
+        assert queue.pop(-1).rows()[-1][0] == 199

@@ -498,3 +498,19 @@ def test_a_consumer_that_never_began_is_told_unless_somebody_is_at_it(folder: Pa
     report = tm.doctor.verify(folder)
     assert codes(report, Severity.WARNING) == {"consumer"}
     assert "before it said where" in report.findings[0].what
+
+
+def test_without_one_summary_the_others_still_lead_past_damage(folder: Path) -> None:
+    first, second = sorted((folder / "journal").glob("*.summary"))[:2]
+    number = int(second.name[:16])
+    with queue_at(folder) as queue:
+        before = queue.peek(-1).rows()
+        entry = next(iter(queue._core.folder.index.frames_of_segment(number)))
+    scribble(segment_path(folder / "journal", number), entry.offset + 10)
+    with queue_at(folder) as queue:
+        assert queue.peek(-1).rows() == before
+    first.unlink()
+    with queue_at(folder) as queue:
+        assert queue.peek(-1).rows() == before
+    report = tm.doctor.verify(folder)
+    assert report.worst is Severity.WARNING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyarrow import parquet
 
 import tidemill as tm
 from tidemill.batch import HEADER_BYTES
+from tidemill.files.carry import carry
 from tidemill.files.frame_table import Entry
 from tidemill.files.record import ENVELOPE_BYTES
 from tidemill.files.segment import segment_path
@@ -92,7 +94,7 @@ def test_what_was_pushed_back_is_not_pushed_back_twice(tmp_path: Path) -> None:
     name = only(tmp_path).name
     tm.doctor.push_back(tmp_path, name)
     with pytest.raises(tm.InvalidInput, match="seqs 43 to 82"):
-        tm.doctor.push_back(tmp_path, name)
+        tm.doctor.push_back(tmp_path, name, again=True)
     assert len(rest(tmp_path)) == 42
     tm.doctor.push_back(tmp_path, name, again=True)
     assert len(rest(tmp_path)) == 82
@@ -177,7 +179,7 @@ def test_a_copy_without_its_words_is_still_of_use(tmp_path: Path) -> None:
         report = tm.doctor.verify(tmp_path)
         assert "copy" in {one.code for one in report.findings}
         assert tm.doctor.salvage(tmp_path, name).is_verified
-    tm.doctor.push_back(tmp_path, name)
+    tm.doctor.push_back(tmp_path, name, again=True)
     assert len(rest(tmp_path)) == 42
 
 
@@ -255,3 +257,74 @@ def test_a_huge_quarantine_is_listed_and_verified(tmp_path: Path) -> None:
     assert told.items == 200
     assert report.is_healthy
     assert report.forks[""] == 200
+
+
+@pytest.mark.parametrize("words", ["torn", "missing", "infinite"])
+def test_what_may_have_been_pushed_back_is_not_pushed_back_unasked(
+    words: str, tmp_path: Path
+) -> None:
+    suffer(tmp_path, "envelope")
+    name = only(tmp_path).name
+    tm.doctor.push_back(tmp_path, name)
+    path = tmp_path / "quarantine" / f"{name}.json"
+    if words == "missing":
+        path.unlink()
+    else:
+        text = path.read_text()
+        path.write_text(
+            text[:40] if words == "torn" else text.replace('"bytes":', '"bytes": 1e999, "x":')
+        )
+    with pytest.raises(tm.InvalidInput, match="is not known"):
+        tm.doctor.push_back(tmp_path, name)
+    assert tm.doctor.push_back(tmp_path, name, again=True).count == len(SUFFERING)
+
+
+def test_rows_that_can_be_read_in_two_ways_are_not_verified(tmp_path: Path) -> None:
+    old = pa.schema([("x", pa.int64())])
+    new = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("z", pa.int64())])
+    with tm.PriorityQueue(
+        tmp_path, schema=old, segment_bytes=64 * 1024, maintain_in_background=False
+    ) as queue:
+        queue.push([{"key": key, "x": 10_000 + key} for key in range(100)], key="key")
+        queue._core.folder.journal.seal_soon()
+        queue.push([{"key": 500, "x": 1}], key="key")
+        carry(queue._core.folder, 1, apart=True)
+    with tm.PriorityQueue(tmp_path, schema=new, maintain_in_background=False) as queue:
+        folder = queue._core.folder
+        carried = [
+            entry
+            for number in folder.journal.segments
+            for entry in folder.index.frames_of_segment(number)
+            if entry.rows == 100
+        ]
+    (entry,) = carried
+    segment = segment_path(tmp_path / "journal", entry.segment)
+    data = bytearray(segment.read_bytes())
+    data[entry.offset + ENVELOPE_BYTES + 56] ^= 2
+    segment.write_bytes(data)
+    tm.doctor.repair(tmp_path, set_aside=True)
+    found = tm.doctor.salvage(tmp_path, only(tmp_path).name)
+    assert not found.is_verified
+    assert "2 ways to read them" in found.words
+    with pytest.raises(tm.InvalidInput, match="unverified"):
+        tm.doctor.push_back(tmp_path, only(tmp_path).name)
+
+
+def test_much_damage_to_nested_values_does_not_take_for_ever(tmp_path: Path) -> None:
+    schema = pa.schema([("words", pa.list_(pa.string()))])
+    values = [f"word {at} " * 20 for at in range(4_000)]
+    with tm.PriorityQueue(tmp_path, schema=schema, maintain_in_background=False) as queue:
+        queue.push([{"key": at, "words": [value]} for at, value in enumerate(values)], key="key")
+        entry = next(iter(queue._core.folder.index.frames_of_segment(1)))
+    segment = segment_path(tmp_path / "journal", 1)
+    data = bytearray(segment.read_bytes())
+    at = bytes(data).index(b"word 2000 ")
+    data[at] = 0xFF
+    segment.write_bytes(data)
+    tm.doctor.repair(tmp_path, set_aside=True)
+    assert entry.rows == 4_000
+    with patch("tidemill.files.doctor.salvage._TRIES_MAX", 50):
+        found = tm.doctor.salvage(tmp_path, only(tmp_path).name)
+    assert not found.is_verified
+    assert found.rows_lost is not None
+    assert found.rows_lost > 0

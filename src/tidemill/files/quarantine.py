@@ -87,7 +87,14 @@ def read_copy(fs: FileSystem, root: Path, name: str) -> Copy:
         seqs = words.get("pushed_back")
         pushed_back = None if seqs is None else (int(seqs[0]), int(seqs[1]))
         reason = str(words["reason"])
-    except (KeyError, ValueError, TypeError, IndexError, RecursionError) as error:
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         return Copy(name, place, size, "", problem=f"the words beside the copy: {error!r}")
     except FileNotFoundError:
         return Copy(name, place, size, "", problem="the words beside the copy are missing")

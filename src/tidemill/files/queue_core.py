@@ -37,6 +37,7 @@ class QueueCore:
         self.view: View = folder
         self.maintenance = maintenance
         self.room = room
+        room.handle_damage = self.handle_damage
         self.forks_lock = threading.Lock()  # one fork is made or removed at a time
 
     def refusal(self) -> ReadOnly:

@@ -201,6 +201,11 @@ def unpack_envelope(data: bytes | memoryview, place: int) -> Envelope | None:
     )
 
 
+def stated_place(data: bytes | memoryview) -> int:
+    """The place that an envelope bears, whether it is whole or not."""
+    return int(_FIELDS.unpack(bytes(data[: _FIELDS.size]))[7])
+
+
 def check_small(envelope: Envelope, payload: bytes | memoryview) -> None:
     """Verify the payload of anything but a frame."""
     if _digest(payload) != envelope.payload_check:

@@ -26,6 +26,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -241,8 +242,17 @@ class Recovery:
         following = self._segments.get(number + 1)
         if following is None:
             return None
-        opening = self._scan(following).opening
+        opening = self._opening_of(following)
         return None if opening is None else read_previous_end(opening.payload)
+
+    def _opening_of(self, segment: Segment) -> Found | None:
+        """The state that a segment opens with. Of one that has a summary nothing else is read: that
+        finds frames which its records alone do not lead to.
+        """
+        if segment.summary is None or segment.number in self._scanned:
+            return self._scan(segment).opening
+        findings = islice(scan(segment.file, segment.number, [], segment.origin), 2)
+        return _Scanned(segment, list(findings), []).opening
 
     def _base(self) -> int:
         """The newest segment whose opening state can be read; later ones are replayed on it."""

@@ -9,12 +9,13 @@ sees what is left then.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 from tidemill.errors import QueueFull
 from tidemill.files.folder import Folder
+from tidemill.files.frame_reader import DamagedFrame
 from tidemill.files.maintenance import Maintenance
 
 WhenFull: TypeAlias = Literal["refuse", "drop_oldest"]
@@ -35,6 +36,8 @@ class Room:
         self._maintenance = maintenance
         self._bytes_max = bytes_max
         self._when_full = when_full
+        # Raises, or sets the frame aside; there once the queue is.
+        self.handle_damage: Callable[[DamagedFrame], None]
         self._changed = threading.Condition()
         self._reserved: dict[object, int] = {}  # bytes, by whom they are for
 
@@ -96,7 +99,12 @@ class Room:
     def _make_room(self, needed: int, bytes_max: int) -> None:
         self._maintenance.run_round()
         while not self._fits(needed, bytes_max):
-            if self._when_full == "refuse" or not self._maintenance.drop_oldest():
+            try:
+                is_dropped = self._when_full == "drop_oldest" and self._maintenance.drop_oldest()
+            except DamagedFrame as damage:
+                self.handle_damage(damage)
+                continue
+            if not is_dropped:
                 raise QueueFull(
                     f"{self._folder.path} holds {self._folder.journal.bytes} bytes of the "
                     f"{bytes_max} allowed; pop or delete items, or raise bytes_max"

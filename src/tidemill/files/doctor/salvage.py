@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,13 @@ from tidemill.files.record import (
     Envelope,
     Kind,
     padded,
+    split_place,
+    stated_place,
     unpack_envelope,
 )
+from tidemill.limits import SEQ_MAX, TIME_US_MAX
 
+_TRIES_MAX = 2_000  # at finding rows that are valid among others
 _BODY_CHECK = struct.Struct("<88xQ")  # where a frame header keeps the check of the body
 
 
@@ -62,8 +66,11 @@ class _Guess:
 def read_head(data: bytes, place: int) -> tuple[Envelope | None, FrameHeader | None]:
     """The envelope and the frame header at the start of a record, as far as they are whole."""
     envelope = header = None
+    stated = stated_place(data) if len(data) >= ENVELOPE_BYTES else place
+    # Where another queue wrote the segment, its records bear the number that it had there.
+    is_here = split_place(stated)[1] == split_place(place)[1]
     try:
-        envelope = unpack_envelope(data[:ENVELOPE_BYTES], place)
+        envelope = unpack_envelope(data[:ENVELOPE_BYTES], stated if is_here else place)
     except (Corrupt, UnknownFormat):
         pass  # The frame behind it may be whole all the same.
     if envelope is None or envelope.kind is Kind.FRAME:
@@ -86,7 +93,11 @@ def salvage(data: bytes, place: int, versions: SchemaVersions) -> Salvaged:
         for start, stop in zip(starts, [*starts[1:], len(data)], strict=True)
     ]
     if len(found) == 1:
-        return found[0]
+        end = _end_of_first(data, place)
+        if end is None or not any(data[end:]):
+            return found[0]
+        words = f"{found[0].words}; what lies behind it cannot be told"
+        return replace(found[0], rows_lost=None, words=words)
     batches = [one.batch for one in found if one.batch is not None]
     lost = [one.rows_lost for one in found]
     return Salvaged(
@@ -97,14 +108,18 @@ def salvage(data: bytes, place: int, versions: SchemaVersions) -> Salvaged:
     )
 
 
+def _end_of_first(data: bytes, place: int) -> int | None:
+    """Where the first record ends, if that is known."""
+    envelope, header = read_head(data, place)
+    if envelope is not None:
+        return envelope.total_bytes
+    return None if header is None else padded(ENVELOPE_BYTES + HEADER_BYTES + header.body_bytes)
+
+
 def _starts(data: bytes, place: int) -> list[int]:
     """Where records begin in a stretch of them; the first one does, whatever it looks like."""
     starts = [0]
-    at = 0
-    envelope, header = read_head(data, place)
-    at = envelope.total_bytes if envelope is not None else ALIGNMENT
-    if envelope is None and header is not None:
-        at = padded(ENVELOPE_BYTES + HEADER_BYTES + header.body_bytes)
+    at = _end_of_first(data, place) or ALIGNMENT
     while (at := data.find(MAGIC, at)) >= 0:
         if at % ALIGNMENT == 0:
             envelope, _ = read_head(data[at : at + ENVELOPE_BYTES], place + at)
@@ -121,16 +136,22 @@ def _salvage_one(data: bytes, place: int, versions: SchemaVersions) -> Salvaged:
     if envelope is not None and envelope.kind is not Kind.FRAME:
         return Salvaged(None, False, 0, f"a {envelope.kind.name} record, which has no items")
     rows = header.rows if header is not None else envelope.rows if envelope is not None else None
-    for guess in _guesses(memoryview(data), envelope, header, versions):
-        found = _decode(guess)
-        if found is None:
-            continue
-        body, is_whole = found
-        is_verified = is_whole and xxhash.xxh3_64_intdigest(guess.body) == guess.check
+    decoded = [
+        (guess, found)
+        for guess in _guesses(memoryview(data), envelope, header, versions)
+        if (found := _decode(guess)) is not None
+    ]
+    likely = [one for one in decoded if _is_likely(*one)] or decoded
+    for guess, (body, is_whole) in likely[:1]:
+        is_right = is_whole and xxhash.xxh3_64_intdigest(guess.body) == guess.check
+        # The checksum is of the bytes, and does not say what they mean.
+        is_verified = is_right and len(likely) == 1
         batch = _batch(body, guess, versions)
         lost = guess.rows - len(batch)
         words = "all rows decode" if not lost else f"{lost} rows do not decode"
-        words += ", and their checksum is right" if is_verified else ", but some bytes are wrong"
+        words += ", and their checksum is right" if is_right else ", but some bytes are wrong"
+        if len(likely) > 1:
+            words += f"; {len(likely)} ways to read them fit, and this is one"
         if header is None:
             words += "; their seqs and times are not known"
         return Salvaged(batch, is_verified, lost, words)
@@ -181,17 +202,35 @@ def _decode(guess: _Guess) -> tuple[pa.RecordBatch, bool] | None:
     return (pa.concat_batches(parts), rows == batch.num_rows) if rows else None
 
 
+def _is_likely(guess: _Guess, found: tuple[pa.RecordBatch, bool]) -> bool:
+    """Whether what decoded may have been a frame: sorted, and with seqs and times if carried."""
+    body = found[0]
+    keys = int64_values(body.column(0))
+    if len(keys) == guess.rows and np.any(keys[1:] < keys[:-1]):
+        return False
+    if not guess.carried:
+        return True
+    seqs, times = int64_values(body.column(1)), body.column(2).cast(pa.int64()).to_numpy()
+    are_seqs = (seqs > 0) & (seqs <= SEQ_MAX)
+    return bool(np.all(are_seqs & (times >= 0) & (times <= TIME_US_MAX)))
+
+
 def _valid_parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows that are valid, by halving what is not."""
-    try:
-        batch.validate(full=True)
-    except (pa.ArrowException, ValueError):
-        if batch.num_rows > 1:
-            half = batch.num_rows // 2
-            yield from _valid_parts(batch.slice(0, half))
-            yield from _valid_parts(batch.slice(half))
-        return
-    yield batch
+    """The rows that are valid, by halving what is not; of rows in which too much is wrong, those
+    that were found by then. Each try takes as long as all of a nested column.
+    """
+    pending, tries = [batch], 0
+    while pending and tries < _TRIES_MAX:
+        part = pending.pop()
+        tries += 1
+        try:
+            part.validate(full=True)
+        except (pa.ArrowException, ValueError):
+            if part.num_rows > 1:
+                half = part.num_rows // 2
+                pending += [part.slice(half), part.slice(0, half)]
+        else:
+            yield part
 
 
 def _batch(body: pa.RecordBatch, guess: _Guess, versions: SchemaVersions) -> Batch:

@@ -112,7 +112,9 @@ class Treatment:
                 if added:
                     self._done.append(f"set {counted(added, 'damaged record')} aside")
                 for number in before.rewrites:
-                    if number in journal.segments and number != journal.active.number:
+                    is_sealed = number in journal.segments and number != journal.active.number
+                    # What its summary lacks would be left behind.
+                    if is_sealed and number not in before.summaries_wrong:
                         carry(folder, number)
                         self._done.append(f"rewrote segment {number}, to be rid of damage")
             journal.finish_seals()

@@ -20,6 +20,7 @@ from tidemill.files.doctor.salvage import salvage as salvage_bytes
 from tidemill.files.filesystem import Buffer, FileSystem, LocalFileSystem
 from tidemill.files.priority_queue import PriorityQueue
 from tidemill.files.quarantine import (
+    Copy,
     names_of_copies,
     note_pushed_back,
     read_bytes,
@@ -140,17 +141,28 @@ def push_back(
             f"record {name}: {found.words}; save and look at the rows, then push them back as "
             "unverified ones if they will do"
         )
-    before = read_copy(fs, folder, name).pushed_back
-    if before is not None and not again:
-        raise InvalidInput(
-            f"record {name} was pushed back already, as seqs {before[0]} to {before[1]}; drop it, "
-            "or say that it should be pushed again"
-        )
     with PriorityQueue(folder, bucket=bucket, file_system=fs) as queue:
+        # Looked at when nobody else can push it back meanwhile.
+        if not again:
+            _check_not_pushed_back(read_copy(fs, folder, name))
         receipt = queue.push(found.batch)
         with storage_errors("noting in the quarantine of", folder):
             note_pushed_back(fs, folder, name, (receipt.first, receipt.last))
     return receipt
+
+
+def _check_not_pushed_back(copy: Copy) -> None:
+    if copy.problem is not None:
+        raise InvalidInput(
+            f"whether record {copy.name} was pushed back already is not known: {copy.problem}; "
+            "look whether its items are there, then drop it, or say that it should be pushed again"
+        )
+    if copy.pushed_back is not None:
+        first, last = copy.pushed_back
+        raise InvalidInput(
+            f"record {copy.name} was pushed back already, as seqs {first} to {last}; drop it, or "
+            "say that it should be pushed again"
+        )
 
 
 def drop(path: str | os.PathLike[str], name: str, *, file_system: FileSystem | None = None) -> None:
