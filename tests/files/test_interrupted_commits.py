@@ -21,6 +21,7 @@ from unittest.mock import patch
 import pytest
 
 import tidemill as tm
+from tests.files.counting_fs import CountingFileSystem
 from tidemill.files.combining import Combining, Request
 from tidemill.files.folder import Folder
 from tidemill.files.journal import Journal
@@ -346,3 +347,37 @@ def test_an_interrupt_while_upkeep_begins_does_not_keep_close_waiting(tmp_path: 
     closing.start()
     closing.join(WITHIN_S)
     assert not closing.is_alive()
+
+
+@pytest.mark.parametrize("call", ["push", "pop"])
+def test_the_handler_of_a_signal_that_closes_a_queue_in_use_is_told_so(
+    tmp_path: Path, call: str
+) -> None:
+    fs = CountingFileSystem()
+    queue = tm.PriorityQueue(tmp_path, file_system=fs)
+    queue.push([b"a"])
+    queue.push([b"b"])
+
+    def stop(*_: object) -> None:
+        fs.may_sync.set()
+        queue.close()
+
+    def interrupt() -> None:
+        assert fs.sync_began.wait(WITHIN_S)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    fs.sync_began.clear()
+    fs.may_sync.clear()
+    before = signal.signal(signal.SIGUSR1, stop)
+    helper = threading.Thread(target=interrupt)
+    helper.start()
+    try:
+        with pytest.raises(tm.CallerError, match="behind the call"):
+            queue.push([b"c"]) if call == "push" else queue.pop()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        fs.may_sync.set()
+        helper.join(WITHIN_S)
+    queue.close()
+    with tm.PriorityQueue(tmp_path) as again:
+        assert len(again) in ((2, 3) if call == "push" else (1, 2))

@@ -745,3 +745,17 @@ def test_a_reader_that_is_being_born_is_not_swept(tmp_path: Path) -> None:
         assert {*os.listdir(born[0].folder)} == {*linked, "lock"}
         born[0].remove()
         assert os.listdir(tmp_path / "readers") == []
+
+
+def test_damage_that_a_reader_meets_is_named_as_the_owner_names_it(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path) as owner:
+        owner.push([(1, bytes(1_000))])
+        entry = next(iter(owner._core.folder.index.frames_of_segment(1)))
+    path = tmp_path / "journal" / f"{1:016}.segment"
+    data = bytearray(path.read_bytes())
+    data[entry.offset + 500] ^= 1
+    path.write_bytes(data)
+    with tm.PriorityQueue(tmp_path, read_only=True) as reader:
+        with pytest.raises(tm.Corrupt, match="tidemill doctor") as met:
+            reader.peek()
+        assert (met.value.path, met.value.offset) == (path, entry.offset)

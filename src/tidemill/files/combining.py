@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from threading import get_ident
 from typing import Generic, TypeVar
 
 from tidemill.errors import StorageFailed, TidemillError
@@ -56,12 +57,18 @@ class Combining(Generic[R]):
         self._mutex = threading.Lock()
         self._waiting: list[R] = []
         self._served: list[R] = []  # whom the leader has begun to serve, or has served
+        self._led_by = 0  # the thread that serves, once it has begun
         self._leader: R | None = None  # the first request of the thread that serves, or is to
 
     @property
     def is_led(self) -> bool:
         """Whether somebody serves, or is about to."""
         return self._leader is not None
+
+    @property
+    def is_led_here(self) -> bool:
+        """Whether this very thread serves: then it is a signal's handler that asks."""
+        return self._leader is not None and self._led_by == get_ident()
 
     def request_one(self, request: R) -> None:
         """Return once the request is served, or raise what stopped it. Whoever finds nobody else
@@ -73,6 +80,7 @@ class Combining(Generic[R]):
                     if self._leader is None:
                         self._leader = request
                 if self._leader is request:
+                    self._led_by = get_ident()
                     self._serve_one(request)
                     with self._mutex:
                         if not self._waiting:
@@ -130,6 +138,7 @@ class Combining(Generic[R]):
     def _lead(self, mine: list[R], group: list[R]) -> None:
         """Serve a group or, if it is empty, those who wait by the time this thread may begin."""
         failure: BaseException | None = None
+        self._led_by = get_ident()
         try:
             if group:
                 self._serve(group)
@@ -173,6 +182,7 @@ class Combining(Generic[R]):
         """Let the next one lead, if anyone waits, unless this one leads no longer."""
         with self._mutex:
             if self._leader is leader:
+                self._led_by = 0
                 self._leader = self._waiting[0] if self._waiting else None
             # Also where that was done before, by a call that was broken off: to wake somebody who
             # is awake does no harm.

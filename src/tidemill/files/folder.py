@@ -14,12 +14,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from tidemill.batch import DEFAULT, SchemaVersions
 from tidemill.clock import Clock
-from tidemill.errors import Closed, Corrupt, NotAQueue, TidemillError
+from tidemill.errors import CallerError, Closed, Corrupt, NotAQueue, TidemillError
 from tidemill.files.bucket import choose
 from tidemill.files.committer import Committer
 from tidemill.files.cursor import Cursor
@@ -133,6 +134,17 @@ class Folder(View):
                 for fork in fresh:
                     held.enter_context(cursors[fork].lock)
             yield [cursor for cursor in cursors.values() if not cursor.is_removed]
+
+    def check_not_within(self) -> None:
+        """Raise if this thread is in the middle of a call: to wait for that, in the handler of a
+        signal, would be to wait for ever.
+        """
+        locks = [self.guard, *[cursor.lock for cursor in list(self.cursors.values())]]
+        if self.committer.is_led_here or any(map(_is_mine, locks)):
+            raise CallerError(
+                f"{self.path} cannot be closed in the middle of a call of the same thread, by the "
+                "handler of a signal; raise an exception there, and close it behind the call"
+            )
 
     def close(self) -> None:
         """Sync, and let the folder go. A handle inherited through os.fork() is merely forgotten."""
@@ -428,3 +440,8 @@ class Folder(View):
     def _forget_all(self) -> None:
         for cursor in self.cursors.values():
             cursor.forget()
+
+
+def _is_mine(lock: Any) -> bool:
+    """Whether this thread holds a lock that it could take again."""
+    return bool(lock._is_owned())

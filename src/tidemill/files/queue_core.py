@@ -14,6 +14,7 @@ from tidemill.files.cut import cover_all
 from tidemill.files.folder import Folder
 from tidemill.files.follower import Follower
 from tidemill.files.frame_reader import DamagedFrame
+from tidemill.files.journal import JOURNAL_NAME
 from tidemill.files.maintenance import Maintenance
 from tidemill.files.operation import Quarantine
 from tidemill.files.quarantine import keep_copy
@@ -46,6 +47,7 @@ class QueueCore:
 
     def close(self) -> None:
         """Finish what is under way and let the folder go."""
+        self.folder.check_not_within()
         self.maintenance.stop()
         self.folder.close()
 
@@ -158,7 +160,14 @@ class ReaderCore(QueueCore):
 
     def handle_damage(self, damage: DamagedFrame) -> None:
         if not self.view.tolerates_damage:
-            raise Corrupt(damage.reason, path=damage.path, offset=damage.offset) from damage
+            # Not the link that was read, which is gone when the reader is.
+            path = segment_path(self.view.path / JOURNAL_NAME, damage.entry.segment)
+            raise Corrupt(
+                f"{damage.reason}; {advice.doctor(self.view.path)} tells what is lost; open with "
+                "on_corruption='continue' to read past it",
+                path=path,
+                offset=damage.offset,
+            ) from damage
         logger.error("%s; read past it", damage)
         self._follower.set_aside(damage.entry.place, damage.entry.rows)
 

@@ -11,9 +11,12 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
+from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.pointers import move
 from tidemill.log.on_files.store import FileLog
 
 SMALL = 16 * 1024
+WITHIN_S = 60
 
 
 def segments(path: Path) -> list[str]:
@@ -243,3 +246,24 @@ def test_a_batch_larger_than_a_segment_is_one_send(tmp_path: Path) -> None:
         assert out.send([bytes(10_000)] * 20).count == 20
         assert out.send(b"next").first == 21
         assert len(log.read(rows_max=100)) == 21
+
+
+def test_a_receiver_that_comes_before_the_publisher_misses_nothing(tmp_path: Path) -> None:
+    """A power cut took rows that need not be synced; the pointer was."""
+    with tm.Log(tmp_path, sync="none") as log, log.publisher() as out:
+        out.send([b"old"] * 5)
+        log.receiver("billing").close()
+    file = LocalFileSystem().open(tmp_path / "consumers" / "billing", write=True)
+    move(file, 10, sync=True)
+    file.close()
+    with tm.Log(tmp_path, read_only=True) as reading, reading.receiver("billing") as billing:
+        with tm.Log(tmp_path, sync="none") as log, log.publisher() as out:
+            assert out.send([b"new"] * 8).first == 6
+            seen: list[int] = []
+            while len(seen) < 8:
+                batch = billing.receive(wait_s=WITHIN_S)
+                assert batch is not None
+                seen += range(batch.first_seq, batch.next_seq)
+                batch.ack()
+            assert seen == list(range(6, 14))
+        assert reading.consumers() == {"billing": 13}

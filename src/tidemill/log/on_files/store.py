@@ -151,7 +151,10 @@ class FileLog(LogStore):
             return min(max(start, first), next_seq) - 1
 
         with storage_errors("claiming a consumer of", self._path):
-            return self._consumers.claim(name, begin)
+            claim = self._consumers.claim(name, begin)
+        # After a power cut rows may be gone that it is beyond, where those need not be synced; the
+        # next publisher gives their numbers to others.
+        return claim._replace(pointer=min(claim.pointer, self.ends().next - 1))
 
     def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
         self._check()
