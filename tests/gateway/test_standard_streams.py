@@ -121,3 +121,13 @@ def test_a_demo_without_room_for_its_words_says_so(shell: Shell) -> None:
     assert done.status == 6
     assert "standard output" in done.err
     assert shell.run(f"{demo} | head -1").status == 141
+
+
+def test_work_that_is_done_is_said_to_be_done_although_its_result_cannot_be_written(
+    shell: Shell,
+) -> None:
+    done = shell.run("echo job | tidemill push spool/ - --format lines > /dev/full")
+    assert done.status == 6
+    assert "but the work is done: pushed 1 row" in done.err
+    assert "try again" not in done.err
+    assert shell.good("tidemill len spool/").out == "1\n"

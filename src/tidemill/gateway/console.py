@@ -30,9 +30,11 @@ class Console:
     def __init__(self, *, is_json: bool, shows_progress: bool) -> None:
         self.is_json = is_json
         self._shows_progress = shows_progress
+        self._done: str | None = None  # what came of it, once that is known
 
     def result(self, words: str, document: Any) -> None:
         """Say what came of it: the words to people, the document to programs."""
+        self._done = words
         if self.is_json:
             words = json.dumps(document, ensure_ascii=not knows_all_characters())
         self.line(words)
@@ -43,7 +45,7 @@ class Console:
         try:
             sys.stdout.write(text + "\n")
         except OSError as error:
-            raise _cannot_write(error) from error
+            raise _cannot_write(error, self._done) from error
 
     def line_now(self, text: str) -> None:
         """The same of work that goes on: whoever looks sees it at once."""
@@ -57,7 +59,7 @@ class Console:
         try:
             sys.stdout.flush()
         except OSError as error:
-            raise _cannot_write(error) from error
+            raise _cannot_write(error, self._done) from error
 
     def fail(self, error: BaseException) -> ExitStatus:
         """Say what went wrong; returns the status to end with."""
@@ -163,11 +165,19 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _cannot_write(error: OSError) -> BaseException:
+def _cannot_write(error: OSError, done: str | None) -> BaseException:
     # A broken pipe is no failure of the disk: the reader has had enough.
     if isinstance(error, BrokenPipeError):
         return error
-    return typed(error, "writing", _STANDARD_OUTPUT)
+    failure = typed(error, "writing", _STANDARD_OUTPUT)
+    if done is None:
+        return failure
+    # Whoever does as he is told, and tries again, would do it twice.
+    words = done.partition("\n")[0]
+    reason = error.strerror or str(error)
+    return type(failure)(
+        f"standard output cannot be written to: {reason}; but the work is done: {words}"
+    )
 
 
 def _data(error: BaseException) -> dict[str, Any]:
