@@ -78,9 +78,8 @@ class Combining(Generic[R]):
             try:
                 with self._mutex:
                     if self._leader is None:
-                        self._leader = request
+                        self._leader, self._led_by = request, get_ident()
                 if self._leader is request:
-                    self._led_by = get_ident()
                     self._serve_one(request)
                     with self._mutex:
                         if not self._waiting:
@@ -112,7 +111,7 @@ class Combining(Generic[R]):
                         request.wakeup = wakeup
                     self._waiting += mine
                 else:
-                    self._leader = mine[0]
+                    self._leader, self._led_by = mine[0], get_ident()
                     if self._gate is not _OPEN:
                         self._waiting += mine
             if wakeup is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 
 from tidemill.errors import DiskFull, TidemillError
 from tidemill.files.combining import Combining
@@ -37,7 +38,7 @@ class Committer(Combining[Operation]):
             while True:
                 with self._mutex:
                     if self._leader is None:
-                        self._leader = pause
+                        self._leader, self._led_by = pause, get_ident()
                         break
                 # Waits until whoever leads is done, and tries again.
                 self.request([Operation(sync=False)])
