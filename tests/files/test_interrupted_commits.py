@@ -6,7 +6,6 @@ what is numbered twice is consumed together.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -264,6 +263,7 @@ def test_an_interrupt_waits_for_a_leader_who_has_begun_to_serve_the_request() ->
         assert allowed[number].wait(WITHIN_S)
 
     combining = Combining[Request](serve)
+    main = threading.get_ident()
     mine, raised = Request(), threading.Event()
 
     def others() -> None:
@@ -273,7 +273,7 @@ def test_an_interrupt_waits_for_a_leader_who_has_begun_to_serve_the_request() ->
             assert second.is_alive()
         allowed[0].set()
         assert turns[1].wait(WITHIN_S)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(main, signal.SIGINT)
         # If it were raised at once, it would be now.
         raised.wait(0.5)
         allowed[1].set()
@@ -357,6 +357,7 @@ def test_the_handler_of_a_signal_that_closes_a_queue_in_use_is_told_so(
     queue = tm.PriorityQueue(tmp_path, file_system=fs)
     queue.push([b"a"])
     queue.push([b"b"])
+    main = threading.get_ident()
 
     def stop(*_: object) -> None:
         fs.may_sync.set()
@@ -364,7 +365,7 @@ def test_the_handler_of_a_signal_that_closes_a_queue_in_use_is_told_so(
 
     def interrupt() -> None:
         assert fs.sync_began.wait(WITHIN_S)
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.pthread_kill(main, signal.SIGUSR1)
 
     fs.sync_began.clear()
     fs.may_sync.clear()

@@ -94,7 +94,7 @@ def test_what_was_pushed_back_is_not_pushed_back_twice(tmp_path: Path) -> None:
     name = only(tmp_path).name
     tm.doctor.push_back(tmp_path, name)
     with pytest.raises(tm.InvalidInput, match="seqs 43 to 82"):
-        tm.doctor.push_back(tmp_path, name, again=True)
+        tm.doctor.push_back(tmp_path, name)
     assert len(rest(tmp_path)) == 42
     tm.doctor.push_back(tmp_path, name, again=True)
     assert len(rest(tmp_path)) == 82

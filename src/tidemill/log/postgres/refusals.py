@@ -25,6 +25,7 @@ _LOST = ("08", "57", "25P03", "53300", "53400")
 _REFUSED: dict[str, type[TidemillError]] = {
     "23505": Duplicate,
     "42P07": Duplicate,  # a table that somebody else has just made
+    "42710": Duplicate,  # or its type, which is there before the table is
     "53100": DiskFull,
     "28": NoAccess,
     "42501": NoAccess,
