@@ -215,7 +215,9 @@ def test_input_that_breaks_off_says_how_far_it_came_and_how_to_go_on(shell: Shel
     assert [row["key"] for row in shell.good("tidemill pop spool/ 99").lines()] == list(range(10))
 
 
-@pytest.mark.parametrize("rows", [b"null\n", b" \nnull\n", b'{"key":1,"a":' + b"[" * 9_000])
+@pytest.mark.parametrize(
+    "rows", [b"null\n", b" \nnull\n", b"\xef\xbb\xbfnull\n", b'{"key":1,"a":' + b"[" * 9_000]
+)
 def test_json_that_arrow_cannot_stand_is_refused(shell: Shell, rows: bytes) -> None:
     done = shell.run("tidemill push spool/ -", stdin=rows)
     assert done.status == 3

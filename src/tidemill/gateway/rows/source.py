@@ -33,7 +33,7 @@ BLOCK_BYTES = 8 * MIB
 _CSV_BLOCK_BYTES = 2 * MIB
 _BLOCK_ROWS_MAX = 256 * 1024
 _LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # a payload in JSON or base64 is longer than it is
-_BRACKETS_MAX = 200
+_BRACKETS_MAX = 200  # of a row of JSON that lie within each other
 _OPENING = np.frombuffer(b"{[", np.uint8)
 _CLOSING = np.frombuffer(b"}]", np.uint8)
 _EXTENSIONS = {
@@ -126,7 +126,7 @@ class RowSource:
 
     def _check_json(self, block: bytes) -> None:
         """Refuse what Arrow's reader would end the process over."""
-        if not block.lstrip().startswith((b"{", codecs.BOM_UTF8)):
+        if not block.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
             raise InvalidInput(f"{self.name} is not ndjson as expected: a row is no object")
         # Most rows have one bracket each, and then none is deep.
         if block.count(b"{") + block.count(b"[") - block.count(b"\n") <= _BRACKETS_MAX:
