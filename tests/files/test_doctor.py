@@ -514,3 +514,14 @@ def test_without_one_summary_the_others_still_lead_past_damage(folder: Path) -> 
         assert queue.peek(-1).rows() == before
     report = tm.doctor.verify(folder)
     assert report.worst is Severity.WARNING
+
+
+def test_what_is_no_pointer_among_the_consumers_is_told(folder: Path) -> None:
+    with queue_at(folder) as queue:
+        queue.consumer("billing").close()
+    (folder / "consumers" / "billing").unlink()
+    (folder / "consumers" / "billing").mkdir()
+    report = tm.doctor.verify(folder)
+    assert codes(report, Severity.DAMAGE) == {"consumer", "kind"}
+    with pytest.raises(tm.NoAccess, match="billing: it is no regular file"):
+        queue_at(folder)

@@ -170,12 +170,21 @@ class Survey:
     def _look_at_pointer(self, path: Path) -> None:
         try:
             file = self._fs.open(path)
-        except OSError:
-            return  # It is being removed, or no file, which was told.
-        try:
-            size, slot = file.size(), read_slot(file)
-        finally:
-            file.close()
+            try:
+                size, slot = file.size(), read_slot(file)
+            finally:
+                file.close()
+        except FileNotFoundError:
+            return  # It was removed just now.
+        except OSError as error:
+            self._findings.damage(
+                "consumer",
+                path,
+                f"the pointer cannot be read ({error.strerror or error}), so that the queue cannot "
+                "be opened",
+                advice.RESTORE,
+            )
+            return
         if not size and not self._is_used(path):
             self._findings.note(
                 "leftover",
