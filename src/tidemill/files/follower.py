@@ -125,9 +125,8 @@ class Follower(View):
             for segment in self.segments.values():
                 segment.file.close()
             self.holds.close()
-            pin, self._pin = self._pin, None
-            if pin is not None:
-                pin.remove()
+            if self._pin is not None:
+                self._pin.remove()
 
     def lend(self, seconds: float) -> Path:
         """Close, and leave the links to the segments for others to read from for so long."""
