@@ -142,20 +142,20 @@ def _salvage_one(data: bytes, place: int, versions: SchemaVersions) -> Salvaged:
         if (found := _decode(guess)) is not None
     ]
     likely = [one for one in decoded if _is_likely(*one)] or decoded
-    for guess, (body, is_whole) in likely[:1]:
-        is_right = is_whole and xxhash.xxh3_64_intdigest(guess.body) == guess.check
-        # The checksum is of the bytes, and does not say what they mean.
-        is_verified = is_right and len(likely) == 1
-        batch = _batch(body, guess, versions)
-        lost = guess.rows - len(batch)
-        words = "all rows decode" if not lost else f"{lost} rows do not decode"
-        words += ", and their checksum is right" if is_right else ", but some bytes are wrong"
-        if len(likely) > 1:
-            words += f"; {len(likely)} ways to read them fit, and this is one"
-        if header is None:
-            words += "; their seqs and times are not known"
-        return Salvaged(batch, is_verified, lost, words)
-    return Salvaged(None, False, rows, "no rows decode")
+    if not likely:
+        return Salvaged(None, False, rows, "no rows decode")
+    guess, (body, is_whole) = likely[0]
+    is_right = is_whole and xxhash.xxh3_64_intdigest(guess.body) == guess.check
+    batch = _batch(body, guess, versions)
+    lost = guess.rows - len(batch)
+    words = "all rows decode" if not lost else f"{lost} rows do not decode"
+    words += ", and their checksum is right" if is_right else ", but some bytes are wrong"
+    if len(likely) > 1:
+        words += f"; {len(likely)} ways to read them fit, and this is one"
+    if header is None:
+        words += "; their seqs and times are not known"
+    # The checksum is of the bytes, and does not say what they mean.
+    return Salvaged(batch, is_right and len(likely) == 1, lost, words)
 
 
 def _guesses(
@@ -210,7 +210,7 @@ def _is_likely(guess: _Guess, found: tuple[pa.RecordBatch, bool]) -> bool:
         return False
     if not guess.carried:
         return True
-    seqs, times = int64_values(body.column(1)), body.column(2).cast(pa.int64()).to_numpy()
+    seqs, times = int64_values(body.column(1)), int64_values(body.column(2))
     are_seqs = (seqs > 0) & (seqs <= SEQ_MAX)
     return bool(np.all(are_seqs & (times >= 0) & (times <= TIME_US_MAX)))
 
