@@ -100,7 +100,7 @@ def _contestants(spark: SparkSession, folder: Path, rows: int) -> list[Scan]:
 
 def _constant(like: DataFrame, rows: int) -> Callable[[], DataFrame]:
     """Reads as many rows of the same columns, from as many tasks, in batches as large."""
-    from tidemill.spark.chunks import CHUNK_ROWS
+    from tidemill.spark.source.chunks import CHUNK_ROWS
 
     options = {
         "rows": rows,

@@ -70,12 +70,12 @@ if TYPE_CHECKING:
         UnknownFormat,
     )
     from tidemill.files import doctor
-    from tidemill.files.bucket import Custom, Shift, Width
-    from tidemill.files.consumer import Consumer
-    from tidemill.files.fork import Fork
-    from tidemill.files.priority_queue import PriorityQueue, Stats
-    from tidemill.files.read import Read
-    from tidemill.files.receipt import Receipt
+    from tidemill.files.queue.consumer import Consumer
+    from tidemill.files.queue.fork import Fork
+    from tidemill.files.queue.priority_queue import PriorityQueue, Stats
+    from tidemill.files.queue.read import Read
+    from tidemill.files.queue.receipt import Receipt
+    from tidemill.files.state.bucket import Custom, Shift, Width
     from tidemill.log.archive.archived import Archived
     from tidemill.log.archive.restored import Restored
     from tidemill.log.contract import Ends
@@ -181,12 +181,12 @@ _HOMES = {
     "tidemill.batch": ("Batch", "Item", "LogBatch", "LogItem"),
     "tidemill.counters.counters": ("Counters",),
     "tidemill.counters.replication.tls": ("Tls",),
-    "tidemill.files.bucket": ("Custom", "Shift", "Width"),
-    "tidemill.files.consumer": ("Consumer",),
-    "tidemill.files.fork": ("Fork",),
-    "tidemill.files.priority_queue": ("PriorityQueue", "Stats"),
-    "tidemill.files.read": ("Read",),
-    "tidemill.files.receipt": ("Receipt",),
+    "tidemill.files.state.bucket": ("Custom", "Shift", "Width"),
+    "tidemill.files.queue.consumer": ("Consumer",),
+    "tidemill.files.queue.fork": ("Fork",),
+    "tidemill.files.queue.priority_queue": ("PriorityQueue", "Stats"),
+    "tidemill.files.queue.read": ("Read",),
+    "tidemill.files.queue.receipt": ("Receipt",),
     "tidemill.log.archive.archived": ("Archived",),
     "tidemill.log.archive.restored": ("Restored",),
     "tidemill.log.contract": ("Ends",),

@@ -16,7 +16,7 @@ import tidemill as tm
 from tests.aio.event_loop import held_up, in_event_loop, threads_of_ours, until
 from tests.aio.test_waiting import waiting
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files.read import Read
+from tidemill.files.queue.read import Read
 from tidemill.limits import AIO_CALLS_PER_END_MAX
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"

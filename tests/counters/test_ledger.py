@@ -24,7 +24,7 @@ from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tidemill.counters import Ledger, Message, decode, encode
 from tidemill.counters.journal import Journal
-from tidemill.files.filesystem import FileSystem
+from tidemill.files.disk.filesystem import FileSystem
 
 NEVER_MS = 10**7  # so that only the test saves
 SHARE = 1.0 if os.environ.get("TIDEMILL_SOAK") == "1" else 0.1  # of the crash states

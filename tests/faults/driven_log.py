@@ -16,7 +16,7 @@ from tests.faults.driven_queue import StillClock
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Image, Trace
 from tests.log.contract.writing import append, read_all
-from tidemill.files.filesystem import FileSystem
+from tidemill.files.disk.filesystem import FileSystem
 from tidemill.log.contract import LogWriter, Mark
 from tidemill.log.on_files.place import LogPlace
 from tidemill.log.on_files.store import FileLog

@@ -18,9 +18,9 @@ from tests.faults.driven_queue import BOOT, contents, digest, end_of, open_queue
 from tests.faults.fingerprint import fingerprint
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Trace
-from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder_options import SyncMode
-from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.folder.folder_options import SyncMode
+from tidemill.files.queue.priority_queue import PriorityQueue
 
 SOURCE = Path("/queues/source")
 TARGET = Path("/queues/target")

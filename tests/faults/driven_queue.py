@@ -27,13 +27,13 @@ from tests.faults.checker import (
 from tests.faults.fingerprint import fingerprint
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Image, Trace
-from tidemill.files.bucket import Width
-from tidemill.files.carry import drop
-from tidemill.files.consuming_end import ConsumingEnd
-from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder_options import CorruptionMode, SyncMode
-from tidemill.files.head import NAME as HEAD
-from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.folder.folder_options import CorruptionMode, SyncMode
+from tidemill.files.journal.head import NAME as HEAD
+from tidemill.files.queue.consuming_end import ConsumingEnd
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.state.bucket import Width
+from tidemill.files.upkeep.carry import drop
 
 ROOT = Path("/queues/queue")
 SEGMENT_BYTES = 16 * 1024

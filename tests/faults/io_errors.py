@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 import pyarrow as pa
 
-from tidemill.files.filesystem import Buffer, File, FileSystem
+from tidemill.files.disk.filesystem import Buffer, File, FileSystem
 
 Stickiness = Literal["once", "kind", "changes", "all"]
 T = TypeVar("T")

@@ -14,10 +14,10 @@ import random
 import sys
 
 from tests.faults.checker import MAIN, UniqueValues
-from tidemill.files.bucket import Width
-from tidemill.files.consuming_end import ConsumingEnd
-from tidemill.files.folder_options import SyncMode
-from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.folder.folder_options import SyncMode
+from tidemill.files.queue.consuming_end import ConsumingEnd
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.state.bucket import Width
 
 FORK = "audit"
 

@@ -34,7 +34,7 @@ from tests.faults.trace import (
     Truncate,
     Write,
 )
-from tidemill.files.filesystem import Buffer, divide
+from tidemill.files.disk.filesystem import Buffer, divide
 
 _boots = count(1)
 

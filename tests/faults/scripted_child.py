@@ -19,8 +19,8 @@ from typing import NamedTuple
 from tests.faults.checker import MAIN, Pair, PrefixModel, UniqueValues
 from tests.faults.driven_queue import end_of
 from tests.faults.killed_child import open_queue
-from tidemill.files.folder_options import SyncMode
-from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.folder.folder_options import SyncMode
+from tidemill.files.queue.priority_queue import PriorityQueue
 
 FORKS = ("a", "b", "c", "d")
 KEYS = 200

@@ -18,11 +18,11 @@ from tests.faults.driven_queue import BUCKET, ROOT, DrivenQueue, contents, diges
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark, Trace
 from tidemill.errors import TidemillError
-from tidemill.files import segment_facts, survivors
-from tidemill.files.consumer import Consumer
 from tidemill.files.doctor.examination import Examination
-from tidemill.files.folder_options import SyncMode
+from tidemill.files.folder.folder_options import SyncMode
+from tidemill.files.queue.consumer import Consumer
 from tidemill.files.report import Severity
+from tidemill.files.upkeep import segment_facts, survivors
 from tidemill.log.on_files.consumers import Consumers
 
 Tally: TypeAlias = Callable[[str, int], None]

@@ -23,7 +23,7 @@ from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.pending import Pending
 from tests.faults.trace import Image
-from tidemill.files.filesystem import File, FileSystem
+from tidemill.files.disk.filesystem import File, FileSystem
 
 A, B = Path("/a"), Path("/b")
 

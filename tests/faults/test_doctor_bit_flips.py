@@ -16,7 +16,7 @@ from tests.faults.checker import MAIN
 from tests.faults.driven_queue import ROOT, contents, open_queue, use
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.test_queue_bit_flips import DERIVED, SOAK, Store, small_store
-from tidemill.files.record import Kind, split_place
+from tidemill.files.format.record import Kind, split_place
 from tidemill.files.report import Report, Severity
 
 Tally: TypeAlias = Callable[[str, int], None]

@@ -12,8 +12,8 @@ from tests.faults.driven_queue import ROOT, DrivenQueue, open_queue
 from tests.faults.fingerprint import fingerprint
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Image
-from tidemill.files.priority_queue import PriorityQueue
-from tidemill.files.state import ROOT as ROOT_FORK
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.state.state import ROOT as ROOT_FORK
 
 
 def _image() -> Image:

@@ -29,7 +29,7 @@ from tests.faults.history import History
 from tests.faults.killed_child import FORK, open_queue
 from tests.faults.scripted_child import script
 from tests.services.server import skip_or_fail
-from tidemill.files.consuming_end import ConsumingEnd
+from tidemill.files.queue.consuming_end import ConsumingEnd
 
 Tally: TypeAlias = Callable[[str, int], None]
 

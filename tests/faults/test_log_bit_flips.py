@@ -13,7 +13,7 @@ from tests.faults.driven_log import ROOT, DrivenLog, open_log
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Image
 from tidemill.errors import Corrupt, TidemillError
-from tidemill.files.journal import JOURNAL_NAME
+from tidemill.files.journal.journal import JOURNAL_NAME
 from tidemill.log.on_files.store import FileLog
 
 # Thousands of small logs are opened.

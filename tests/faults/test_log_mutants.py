@@ -12,9 +12,9 @@ import tidemill as tm
 from tests.faults import test_log_crash_states as crash_states
 from tests.log import test_original_faults as original
 from tests.log import test_publisher
-from tidemill.files.log_operation import AppendRows, TrimRows
-from tidemill.files.operation import Operation, Retire
-from tidemill.files.state import State
+from tidemill.files.commit.log_operation import AppendRows, TrimRows
+from tidemill.files.commit.operation import Operation, Retire
+from tidemill.files.state.state import State
 from tidemill.log.ack_window import AckWindow
 from tidemill.log.contract import ConsumerClaim
 from tidemill.log.memory import Shelf

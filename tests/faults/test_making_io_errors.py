@@ -15,7 +15,7 @@ import pytest
 import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem, Stickiness
 from tests.faults.memory_fs import MemoryFileSystem
-from tidemill.files.filesystem import FileSystem
+from tidemill.files.disk.filesystem import FileSystem
 
 Tally: TypeAlias = Callable[[str, int], None]
 

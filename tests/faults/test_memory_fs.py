@@ -12,7 +12,7 @@ from tests.faults.bit_flips import flipped_bits, swapped_blocks, truncations, wi
 from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Image
-from tidemill.files.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 
 
 @pytest.fixture(params=["memory", "local", "failing"])

@@ -26,16 +26,20 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.mutation import drop_failed_pushes
 from tidemill.batch import frame
 from tidemill.errors import Corrupt, TidemillError
-from tidemill.files import record, recovery, run, scan, segment_facts, summary, survivors
-from tidemill.files.consuming_end import ConsumingEnd
-from tidemill.files.cut import NO_OTHERS, Cuts
-from tidemill.files.folder_options import FolderOptions
-from tidemill.files.journal import Journal
-from tidemill.files.operation import Operation, Retire
-from tidemill.files.recovery import Recovery
-from tidemill.files.segment import Segment
-from tidemill.files.state import ROOT as ROOT_FORK
-from tidemill.files.state import State
+from tidemill.files.commit.operation import Operation, Retire
+from tidemill.files.folder.folder_options import FolderOptions
+from tidemill.files.format import record, summary
+from tidemill.files.journal import scan
+from tidemill.files.journal.journal import Journal
+from tidemill.files.journal.segment import Segment
+from tidemill.files.merge import run
+from tidemill.files.queue.consuming_end import ConsumingEnd
+from tidemill.files.recovery import recovery
+from tidemill.files.recovery.recovery import Recovery
+from tidemill.files.state.cut import NO_OTHERS, Cuts
+from tidemill.files.state.state import ROOT as ROOT_FORK
+from tidemill.files.state.state import State
+from tidemill.files.upkeep import segment_facts, survivors
 
 Patch: TypeAlias = pytest.MonkeyPatch
 

@@ -28,8 +28,8 @@ from tests.faults.driven_queue import contents, open_queue, use
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Content, Image
 from tidemill.errors import Corrupt, TidemillError
-from tidemill.files.record import Kind, split_place
-from tidemill.files.scan import Found, scan
+from tidemill.files.format.record import Kind, split_place
+from tidemill.files.journal.scan import Found, scan
 
 Tally: TypeAlias = Callable[[str, int], None]
 Contents: TypeAlias = dict[str, list[Pair]]

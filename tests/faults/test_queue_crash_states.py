@@ -27,9 +27,9 @@ from tests.faults.driven_queue import DrivenQueue, Judge, contents, open_queue
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import segment_facts, shelf, survivors
-from tidemill.files.folder_options import SyncMode
-from tidemill.files.head import NAME as HEAD
+from tidemill.files.folder.folder_options import SyncMode
+from tidemill.files.journal.head import NAME as HEAD
+from tidemill.files.upkeep import segment_facts, shelf, survivors
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
 Tally: TypeAlias = Callable[[str, int], None]

@@ -24,7 +24,7 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.pending import Pending
 from tests.faults.trace import Image
 from tidemill.errors import DiskFull, StorageFailed, TidemillError
-from tidemill.files import segment_facts, shelf, survivors
+from tidemill.files.upkeep import segment_facts, shelf, survivors
 
 Tally: TypeAlias = Callable[[str, int], None]
 

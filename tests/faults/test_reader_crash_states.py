@@ -18,8 +18,8 @@ from tests.faults.driven_queue import ROOT, DrivenQueue, contents, digest, open_
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import segment_facts, survivors
-from tidemill.files.folder_options import SyncMode
+from tidemill.files.folder.folder_options import SyncMode
+from tidemill.files.upkeep import segment_facts, survivors
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
 Tally: TypeAlias = Callable[[str, int], None]

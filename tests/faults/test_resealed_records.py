@@ -22,11 +22,18 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.test_queue_bit_flips import Store, small_store
 from tests.faults.trace import Content, Image
 from tidemill.errors import Corrupt, UnknownFormat
-from tidemill.files import head, spine, summary
-from tidemill.files.folder_options import CorruptionMode
-from tidemill.files.frame_table import ENTRY
-from tidemill.files.record import ENVELOPE_BYTES, Kind, pack_envelope, payload_digest, split_place
-from tidemill.files.scan import Found
+from tidemill.files.folder.folder_options import CorruptionMode
+from tidemill.files.format import summary
+from tidemill.files.format.frame_table import ENTRY
+from tidemill.files.format.record import (
+    ENVELOPE_BYTES,
+    Kind,
+    pack_envelope,
+    payload_digest,
+    split_place,
+)
+from tidemill.files.journal import head, spine
+from tidemill.files.journal.scan import Found
 
 Tally: TypeAlias = Callable[[str, int], None]
 

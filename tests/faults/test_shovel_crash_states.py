@@ -20,8 +20,8 @@ from tests.faults.driven_queue import digest
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
-from tidemill.files import segment_facts, survivors
-from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.upkeep import segment_facts, survivors
 
 Tally: TypeAlias = Callable[[str, int], None]
 Fill: TypeAlias = Callable[[PriorityQueue, PriorityQueue, UniqueValues], None]

@@ -11,10 +11,11 @@ from tests.faults.crash_states import enumerate_states
 from tests.faults.driven_pair import DrivenPair
 from tests.faults.test_shovel_crash_states import FILLS
 from tidemill.errors import TidemillError
-from tidemill.files import adoption, handover, shovel
-from tidemill.files.folder import Folder
-from tidemill.files.operation import Push, Retire
-from tidemill.files.remainder import Chunk, Remainder
+from tidemill.files.commit.operation import Push, Retire
+from tidemill.files.folder.folder import Folder
+from tidemill.files.recovery import adoption
+from tidemill.files.shovel import handover, shovel
+from tidemill.files.shovel.remainder import Chunk, Remainder
 
 Patch: TypeAlias = pytest.MonkeyPatch
 
@@ -86,7 +87,7 @@ def _interrupted_adoptions_stay_as_they_are(patch: Patch) -> None:
         finally:
             fs.list_folder = listed
 
-    patch.setattr("tidemill.files.recovery.settle", settle)
+    patch.setattr("tidemill.files.recovery.recovery.settle", settle)
 
 
 def _cuts_stay_behind(patch: Patch) -> None:

@@ -23,8 +23,8 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Trace
 from tests.log.contract.writing import append, read_all
 from tidemill.errors import TidemillError
-from tidemill.files.queue_staging import QueueStaging
-from tidemill.files.transaction import Staging, Transaction
+from tidemill.files.queue.queue_staging import QueueStaging
+from tidemill.files.staging.transaction import Staging, Transaction
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.on_files.store import FileLog
 

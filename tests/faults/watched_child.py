@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from tidemill.files.bucket import Width
-from tidemill.files.folder_options import SyncMode
-from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.folder.folder_options import SyncMode
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.state.bucket import Width
 
 SEGMENT_BYTES = 32 * 1024
 _ITEMS = 300

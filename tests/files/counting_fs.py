@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidemill.files.filesystem import Buffer, File, LocalFileSystem
+from tidemill.files.disk.filesystem import Buffer, File, LocalFileSystem
 
 
 class CountingFileSystem(LocalFileSystem):

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 import tidemill as tm
 from tests.faults.driven_queue import StillClock
-from tidemill.files.carry import carry
-from tidemill.files.frame_table import Entry
-from tidemill.files.record import ENVELOPE_BYTES
-from tidemill.files.segment import segment_path
-from tidemill.files.settings import FORMAT
+from tidemill.files.format.frame_table import Entry
+from tidemill.files.format.record import ENVELOPE_BYTES
+from tidemill.files.format.settings import FORMAT
+from tidemill.files.journal.segment import segment_path
+from tidemill.files.upkeep.carry import carry
 
 GOLDEN = Path(__file__).parent / "golden"
 STATES = ("closed", "crashed")

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.batch import DEFAULT, join_body
-from tidemill.files.frame_table import ENTRY, Entry, FrameList
-from tidemill.files.run import Run
+from tidemill.files.format.frame_table import ENTRY, Entry, FrameList
+from tidemill.files.merge.run import Run
 
 
 class StoredFrames:

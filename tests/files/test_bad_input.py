@@ -23,9 +23,9 @@ import xxhash
 import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
 from tests.temporary import FOLDER
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.operation import Consume
-from tidemill.files.pushes import push_operation
+from tidemill.files.commit.operation import Consume
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.queue.pushes import push_operation
 from tidemill.limits import ITEM_BYTES_MAX, LAST_ROOM_BYTES
 
 _NOBODY = 65534  # a user who owns nothing
@@ -478,7 +478,7 @@ def fill_disk(place: Path, queue: tm.PriorityQueue, *, items: int, size: int, st
 def test_a_segment_that_has_all_its_records_can_be_emptied_on_a_full_disk(
     mounted: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 100)
+    monkeypatch.setattr("tidemill.files.journal.journal.RECORDS_PER_SEGMENT_MAX", 100)
     place = mounted("size=1m")
     with tm.PriorityQueue(
         place / "queue", segment_bytes=512 * 1024, sync="none", maintain_in_background=False

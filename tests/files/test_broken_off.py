@@ -13,11 +13,12 @@ import pytest
 
 import tidemill as tm
 from tidemill.errors import DiskFull, StorageFailed
-from tidemill.files import follower, queue_core
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.journal import Journal
-from tidemill.files.maintenance import Maintenance
-from tidemill.files.segment import Segment
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.journal.journal import Journal
+from tidemill.files.journal.segment import Segment
+from tidemill.files.readers import follower
+from tidemill.files.upkeep import queue_core
+from tidemill.files.upkeep.maintenance import Maintenance
 
 ROWS = 100
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemill as tm
-from tidemill.files.bucket import BucketFunction, choose, split
+from tidemill.files.state.bucket import BucketFunction, choose, split
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 int64 = st.integers(INT64_MIN, INT64_MAX)

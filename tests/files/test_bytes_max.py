@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tidemill.files.room import WhenFull
+from tidemill.files.upkeep.room import WhenFull
 
 KIB = 1024
 BYTES_MAX = 256 * KIB

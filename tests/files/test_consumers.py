@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tidemill.files import carry, handover, pointers
-from tidemill.files.cursor import Cursor
-from tidemill.files.filesystem import LocalFile, LocalFileSystem
-from tidemill.files.folder import Folder
+from tidemill.files.disk.filesystem import LocalFile, LocalFileSystem
+from tidemill.files.folder.folder import Folder
+from tidemill.files.merge.cursor import Cursor
+from tidemill.files.sharing import pointers
+from tidemill.files.shovel import handover
+from tidemill.files.upkeep import carry
 
 SEGMENT = 32 * 1024
 WITHIN_S = 60

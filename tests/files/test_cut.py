@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.errors import Corrupt
-from tidemill.files.cut import Cut, Cuts, cover_all, pack_cut, unpack_cut
-from tidemill.files.frame_table import ENTRY, FrameList
+from tidemill.files.format.frame_table import ENTRY, FrameList
+from tidemill.files.state.cut import Cut, Cuts, cover_all, pack_cut, unpack_cut
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 numbers = st.integers(-6, 6)

@@ -19,12 +19,12 @@ import pytest
 
 import tidemill as tm
 from tests.files.golden_folders import STATES, contents, unpack
+from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.files.doctor import Progress, Report, Severity
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.pointers import lock_pointer, make_pointer
-from tidemill.files.record import ENVELOPE_BYTES
-from tidemill.files.segment import segment_path
-from tidemill.files.summary import make_directory
+from tidemill.files.format.record import ENVELOPE_BYTES
+from tidemill.files.format.summary import make_directory
+from tidemill.files.journal.segment import segment_path
+from tidemill.files.sharing.pointers import lock_pointer, make_pointer
 
 SEGMENT_BYTES = 16 * 1024
 

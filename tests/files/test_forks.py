@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tidemill.files import consuming_end, state
+from tidemill.files.queue import consuming_end
+from tidemill.files.state import state
 
 
 def keys(end: tm.PriorityQueue | tm.Fork) -> list[int]:

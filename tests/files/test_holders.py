@@ -8,8 +8,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.files import holders
-from tidemill.files.holders import Holders
+from tidemill.files.index import holders
+from tidemill.files.index.holders import Holders
 
 BUCKETS = st.integers(-12, 12)
 SEGMENTS = st.integers(1, 5)

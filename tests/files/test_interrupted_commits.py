@@ -21,10 +21,10 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files.combining import Combining, Request
-from tidemill.files.folder import Folder
-from tidemill.files.journal import Journal
-from tidemill.files.state import State
+from tidemill.files.commit.combining import Combining, Request
+from tidemill.files.folder.folder import Folder
+from tidemill.files.journal.journal import Journal
+from tidemill.files.state.state import State
 
 WITHIN_S = 60
 SOURCE = str(Path(tm.__file__).parent / "files")

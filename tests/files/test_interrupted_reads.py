@@ -17,11 +17,11 @@ import pytest
 
 import tidemill as tm
 from tidemill.errors import StorageFailed
-from tidemill.files import folder
-from tidemill.files.frame_reader import FrameReader
-from tidemill.files.frame_table import Entry
-from tidemill.files.merge import Merge
-from tidemill.files.run import Run
+from tidemill.files.folder import folder
+from tidemill.files.format.frame_table import Entry
+from tidemill.files.merge.frame_reader import FrameReader
+from tidemill.files.merge.merge import Merge
+from tidemill.files.merge.run import Run
 from tidemill.limits import KEPT_BYTES_MAX
 
 Row = tuple[int, bytes]

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import tidemill as tm
 from tidemill.errors import Corrupt, Trimmed
-from tidemill.files.follower import Follower
-from tidemill.files.frame_reader import DamagedFrame
-from tidemill.files.kept_snapshot import Bounds, FramePart, KeptSnapshot, Plan
-from tidemill.files.pin import sweep_readers
+from tidemill.files.merge.frame_reader import DamagedFrame
+from tidemill.files.readers.follower import Follower
+from tidemill.files.readers.kept_snapshot import Bounds, FramePart, KeptSnapshot, Plan
+from tidemill.files.sharing.pin import sweep_readers
 
 
 def planned(
@@ -106,7 +106,7 @@ def test_frames_out_of_bounds_are_not_part_of_it(tmp_path: Path) -> None:
 
 
 def test_it_is_swept_when_nobody_has_read_it_for_long_enough(tmp_path: Path) -> None:
-    from tidemill.files.filesystem import LocalFileSystem
+    from tidemill.files.disk.filesystem import LocalFileSystem
 
     with tm.PriorityQueue(tmp_path) as queue:
         queue.push([b"x"])
@@ -141,7 +141,7 @@ def test_a_damaged_frame_is_named_by_the_file_of_the_journal(tmp_path: Path) -> 
 
 def test_one_that_is_swept_while_it_is_read_is_gone_and_not_damaged(tmp_path: Path) -> None:
     """The file may be another segment's by then; nothing of that is shown, or left out."""
-    from tidemill.files.filesystem import LocalFileSystem
+    from tidemill.files.disk.filesystem import LocalFileSystem
 
     with tm.PriorityQueue(
         tmp_path, segment_bytes=32 * 1024, sync="none", maintain_in_background=False

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tidemill.files.cursor import Cursor
-from tidemill.files.filesystem import File, LocalFileSystem
+from tidemill.files.disk.filesystem import File, LocalFileSystem
+from tidemill.files.merge.cursor import Cursor
 from tidemill.limits import FILES_OPEN_MAX
 
 KEPT_OPEN = 5  # lock, head, active segment, spine, and a file to be used again
@@ -137,7 +137,7 @@ def test_the_length_is_known_without_reading_a_frame(tmp_path: Path) -> None:
 def test_memory_stays_small_while_a_queue_many_times_its_size_goes_through(tmp_path: Path) -> None:
     code = """
 import resource, sys, tidemill as tm
-from tidemill.files.merge import Merge
+from tidemill.files.merge.merge import Merge
 def used_mib():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 Merge.__init__.__kwdefaults__["bytes_max"] = 16 * 1024 * 1024

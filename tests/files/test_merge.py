@@ -23,14 +23,14 @@ from hypothesis.stateful import (
 
 import tidemill as tm
 from tests.files.stored_frames import StoredFrames
-from tidemill.files.choice import Choice
-from tidemill.files.frame_table import Entry, FrameList
-from tidemill.files.late import Late
-from tidemill.files.layers import Layers
-from tidemill.files.merge import Merge
-from tidemill.files.pending import Loaded, source_of
-from tidemill.files.run import Run
-from tidemill.files.sorted_ahead import SortedAhead
+from tidemill.files.format.frame_table import Entry, FrameList
+from tidemill.files.merge.choice import Choice
+from tidemill.files.merge.late import Late
+from tidemill.files.merge.layers import Layers
+from tidemill.files.merge.merge import Merge
+from tidemill.files.merge.pending import Loaded, source_of
+from tidemill.files.merge.run import Run
+from tidemill.files.merge.sorted_ahead import SortedAhead
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 near = st.integers(-20, 20)
@@ -79,9 +79,9 @@ def test_many_small_frames_are_joined_and_come_out_sorted(
     pushed: list[list[int]], counts: list[int], bytes_max: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.files.merge._SMALL_RUNS_MAX", 2)
-        patch.setattr("tidemill.files.merge._SMALL_ROWS", 40)
-        patch.setattr("tidemill.files.loader._SHORT_RUNS_MIN", 2)
+        patch.setattr("tidemill.files.merge.merge._SMALL_RUNS_MAX", 2)
+        patch.setattr("tidemill.files.merge.merge._SMALL_ROWS", 40)
+        patch.setattr("tidemill.files.merge.loader._SHORT_RUNS_MIN", 2)
         frames = StoredFrames()
         for batch in pushed:
             frames.push(batch)
@@ -213,11 +213,11 @@ def test_frames_pushed_between_pops_come_out_in_their_places(
     monkeypatch: pytest.MonkeyPatch, seed: int, joined_rows_max: int
 ) -> None:
     """Many pushes have few rows each among the windows: these are joined, or merged into them."""
-    monkeypatch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
-    monkeypatch.setattr("tidemill.files.merge._REFINED_ROWS", 50)
-    monkeypatch.setattr("tidemill.files.late._NEAR_RUNS_MAX", 3)
-    monkeypatch.setattr("tidemill.files.late._JOINED_ROWS_MAX", joined_rows_max)
-    monkeypatch.setattr("tidemill.files.late._JOINED_PART", 4)
+    monkeypatch.setattr("tidemill.files.merge.merge.WINDOW_ROWS", 100)
+    monkeypatch.setattr("tidemill.files.merge.merge._REFINED_ROWS", 50)
+    monkeypatch.setattr("tidemill.files.merge.late._NEAR_RUNS_MAX", 3)
+    monkeypatch.setattr("tidemill.files.merge.late._JOINED_ROWS_MAX", joined_rows_max)
+    monkeypatch.setattr("tidemill.files.merge.late._JOINED_PART", 4)
     joined: list[int] = []
     refused: list[int] = []
     join = Late.join
@@ -260,7 +260,7 @@ def test_a_pass_reads_each_frame_once_for_many_windows() -> None:
     # Memory for half of the rows, as layers keep them.
     merge = Merge(frames.all(), frames.load, bytes_max=40 * frames.entries[0].length)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
+        patch.setattr("tidemill.files.merge.merge.WINDOW_ROWS", 100)
         found: list[tuple[int, int, bytes]] = []
         while len(found) < 1_000 and (rows := take(merge, 50)):
             found += rows
@@ -293,7 +293,7 @@ def test_a_merge_that_is_dropped_gives_its_memory_back_at_once() -> None:
     for number in range(40):
         frames.push(list(range(number, 4_000, 40)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemill.files.merge.WINDOW_ROWS", 100)
+        patch.setattr("tidemill.files.merge.merge.WINDOW_ROWS", 100)
         merge = Merge(frames.all(), frames.load, bytes_max=40 * frames.entries[0].length)
         assert take(merge, 50)
         merge.add([source_of(frames.push([1_000, 2_000, 3_000]))])
@@ -402,8 +402,8 @@ def test_rows_pushed_before_all_others_do_not_pile_up_in_memory(
         opened.append(Merge(frames, load, bytes_max=bytes_max, **options))
         return opened[-1]
 
-    monkeypatch.setattr("tidemill.files.cursor.Merge", small_merge)
-    monkeypatch.setattr("tidemill.files.merge._REFINED_ROWS", 64)
+    monkeypatch.setattr("tidemill.files.merge.cursor.Merge", small_merge)
+    monkeypatch.setattr("tidemill.files.merge.merge._REFINED_ROWS", 64)
     model: list[int] = []
     with tm.PriorityQueue(tmp_path / "queue", sync="none") as queue:
         for number in range(1_000):

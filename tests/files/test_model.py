@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 import tidemill as tm
 from tests.faults.memory_fs import MemoryFileSystem
-from tidemill.files.folder_options import SyncMode
+from tidemill.files.folder.folder_options import SyncMode
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 FOLDER = Path("/queue")

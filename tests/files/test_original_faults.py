@@ -19,8 +19,8 @@ from tests.faults.crash_states import enumerate_states
 from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files.bucket import BucketFunction
-from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.state.bucket import BucketFunction
 from tidemill.limits import INT64_MAX, INT64_MIN, ITEM_BYTES_MAX
 
 

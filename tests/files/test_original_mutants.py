@@ -12,13 +12,14 @@ import pytest
 from tests.faults.mutation import drop_failed_pushes, mutated
 from tests.files import test_original_faults as faults
 from tidemill.batch import frame, plain, sizes
-from tidemill.files import frame_reader, run, scan
-from tidemill.files.cursor import Cursor
-from tidemill.files.cut import Cut
-from tidemill.files.journal import Journal
-from tidemill.files.preparation import Preparation
-from tidemill.files.recovery import Recovery
-from tidemill.files.state import State
+from tidemill.files.commit.preparation import Preparation
+from tidemill.files.journal import scan
+from tidemill.files.journal.journal import Journal
+from tidemill.files.merge import frame_reader, run
+from tidemill.files.merge.cursor import Cursor
+from tidemill.files.recovery.recovery import Recovery
+from tidemill.files.state.cut import Cut
+from tidemill.files.state.state import State
 
 Patch: TypeAlias = pytest.MonkeyPatch
 Check: TypeAlias = Callable[[Path], None]

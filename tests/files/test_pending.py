@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.files.stored_frames import StoredFrames
-from tidemill.files import pending
-from tidemill.files.pending import Pending, Source
+from tidemill.files.merge import pending
+from tidemill.files.merge.pending import Pending, Source
 
 starts = st.lists(st.integers(0, 300), min_size=1, max_size=80)
 

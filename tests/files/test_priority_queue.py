@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
-from tidemill.files.bucket import BucketFunction
-from tidemill.files.pushes import PushRequest, push_all
+from tidemill.files.queue.pushes import PushRequest, push_all
+from tidemill.files.state.bucket import BucketFunction
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 

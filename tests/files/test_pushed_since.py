@@ -11,8 +11,8 @@ import pytest
 
 import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
-from tidemill.files import folder
-from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.folder import folder
 from tidemill.limits import KEPT_BYTES_MAX
 
 UNSORTED = [40, 10, 30, 20]

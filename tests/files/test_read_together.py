@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.files.stored_frames import StoredFrames
 from tidemill.batch import DEFAULT, PlainForm, PlainRow, body_schema
-from tidemill.files.frame_reader import FrameReader
-from tidemill.files.frame_table import Entry
-from tidemill.files.merge import Merge
-from tidemill.files.pending import Pending, source_of
-from tidemill.files.run import Run
+from tidemill.files.format.frame_table import Entry
+from tidemill.files.merge.frame_reader import FrameReader
+from tidemill.files.merge.merge import Merge
+from tidemill.files.merge.pending import Pending, source_of
+from tidemill.files.merge.run import Run
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 FORM = PlainForm(body_schema(DEFAULT, carried=False))

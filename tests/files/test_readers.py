@@ -18,14 +18,14 @@ import pytest
 import tidemill as tm
 from tests.faults.io_errors import FailingFile, FailingFileSystem
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files import follower as followers
-from tidemill.files.filesystem import File, LocalFileSystem
-from tidemill.files.head import read_head
-from tidemill.files.pin import Pin, sweep_readers
-from tidemill.files.reach import read_reach
-from tidemill.files.segment import Segment
-from tidemill.files.spine import SpineFile
-from tidemill.files.tail import read_tail
+from tidemill.files.disk.filesystem import File, LocalFileSystem
+from tidemill.files.journal.head import read_head
+from tidemill.files.journal.segment import Segment
+from tidemill.files.journal.spine import SpineFile
+from tidemill.files.readers import follower as followers
+from tidemill.files.readers.reach import read_reach
+from tidemill.files.readers.tail import read_tail
+from tidemill.files.sharing.pin import Pin, sweep_readers
 
 SEGMENT = 32 * 1024
 MODES = ("none", "data", "index", "full")

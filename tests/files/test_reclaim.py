@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 import pytest
 
 import tidemill as tm
-from tidemill.files import maintenance, survivors
-from tidemill.files.carry import carry
-from tidemill.files.frame_table import Entry
-from tidemill.files.maintenance import choose_rewrites
-from tidemill.files.operation import Retire
-from tidemill.files.segment_facts import SegmentFacts
+from tidemill.files.commit.operation import Retire
+from tidemill.files.format.frame_table import Entry
+from tidemill.files.upkeep import maintenance, survivors
+from tidemill.files.upkeep.carry import carry
+from tidemill.files.upkeep.maintenance import choose_rewrites
+from tidemill.files.upkeep.segment_facts import SegmentFacts
 from tidemill.limits import SEGMENT_BYTES
 
 SEGMENT = 32 * 1024
@@ -268,7 +268,7 @@ def test_a_sealed_segment_takes_no_more_disk_than_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that ends after so many records has most of what was allocated left over."""
-    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 10)
+    monkeypatch.setattr("tidemill.files.journal.journal.RECORDS_PER_SEGMENT_MAX", 10)
     with queue_at(tmp_path, segment_bytes=1024 * 1024) as queue:
         for key in range(25):
             queue.push([(key, b"")])
@@ -291,10 +291,10 @@ def test_pushes_wait_a_moment_for_upkeep_that_falls_behind(
         assert go_on.wait(60)
         carry(*args, **options)
 
-    monkeypatch.setattr("tidemill.files.maintenance.carry", held_up)
-    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 20)
-    monkeypatch.setattr("tidemill.files.segment_facts.TINY_FRAMES_MIN", 8)
-    monkeypatch.setattr("tidemill.files.maintenance._BEHIND_MAX", 0)
+    monkeypatch.setattr("tidemill.files.upkeep.maintenance.carry", held_up)
+    monkeypatch.setattr("tidemill.files.journal.journal.RECORDS_PER_SEGMENT_MAX", 20)
+    monkeypatch.setattr("tidemill.files.upkeep.segment_facts.TINY_FRAMES_MIN", 8)
+    monkeypatch.setattr("tidemill.files.upkeep.maintenance._BEHIND_MAX", 0)
     with queue_at(tmp_path, maintain_in_background=True) as queue:
         keeps_up = queue._core.maintenance._keeps_up
         for _ in range(10_000):
@@ -320,9 +320,9 @@ def test_pushes_also_wait_for_a_round_that_takes_long(
         assert go_on.wait(60)
         carry(*args, **options)
 
-    monkeypatch.setattr("tidemill.files.maintenance.carry", held_up)
-    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 20)
-    monkeypatch.setattr("tidemill.files.segment_facts.TINY_FRAMES_MIN", 8)
+    monkeypatch.setattr("tidemill.files.upkeep.maintenance.carry", held_up)
+    monkeypatch.setattr("tidemill.files.journal.journal.RECORDS_PER_SEGMENT_MAX", 20)
+    monkeypatch.setattr("tidemill.files.upkeep.segment_facts.TINY_FRAMES_MIN", 8)
     with queue_at(tmp_path, maintain_in_background=True) as queue:
         keeps_up = queue._core.maintenance._keeps_up
         journal = queue._core.folder.journal
@@ -405,7 +405,7 @@ def test_a_segment_begun_while_another_is_retired_does_not_ask_for_it(tmp_path: 
 def test_a_segment_ends_after_so_many_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.files.journal.RECORDS_PER_SEGMENT_MAX", 10)
+    monkeypatch.setattr("tidemill.files.journal.journal.RECORDS_PER_SEGMENT_MAX", 10)
     with queue_at(tmp_path, segment_bytes=1024 * 1024) as queue:
         for key in range(25):
             queue.push([(key, b"")])
@@ -422,7 +422,7 @@ def test_a_segment_ends_after_so_many_records(
 def test_what_was_merged_is_not_rewritten_with_tiny_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.files.folder.TINY_FRAMES_MIN", 4)
+    monkeypatch.setattr("tidemill.files.folder.folder.TINY_FRAMES_MIN", 4)
     with queue_at(tmp_path, segment_bytes=16 * 1024) as queue:
         queue._core.maintenance.stop()
         folder = queue._core.folder

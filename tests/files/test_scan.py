@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
-from tidemill.files.carry import carry
+from tidemill.files.upkeep.carry import carry
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 SEGMENT = 32 * 1024

@@ -9,7 +9,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.errors import TidemillError
-from tidemill.files.carry import carry
+from tidemill.files.upkeep.carry import carry
 
 FIRST = pa.schema([("id", pa.int64()), ("city", pa.string())])
 SECOND = pa.schema([("id", pa.int64()), ("city", pa.string()), ("zip", pa.string())])

@@ -11,7 +11,7 @@ import pytest
 import xxhash
 
 import tidemill as tm
-from tidemill.files.bucket import BucketFunction
+from tidemill.files.state.bucket import BucketFunction
 
 
 def rewrite(path: Path, **changes: object) -> None:

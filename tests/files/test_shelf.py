@@ -17,16 +17,16 @@ import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
 from tidemill.batch import EncodedBody, encode_body
 from tidemill.errors import StorageFailed
-from tidemill.files.carry import carry
-from tidemill.files.combining import Combining
-from tidemill.files.filesystem import File, FileSystem, LocalFile, LocalFileSystem
-from tidemill.files.operation import Operation, Retire
-from tidemill.files.shelf import Shelf, ShelvedBody
+from tidemill.files.commit.combining import Combining
+from tidemill.files.commit.operation import Operation, Retire
+from tidemill.files.disk.filesystem import File, FileSystem, LocalFile, LocalFileSystem
+from tidemill.files.upkeep.carry import carry
+from tidemill.files.upkeep.shelf import Shelf, ShelvedBody
 
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.files.shelf.SHELF_MEMORY_BYTES_MAX", 64 * 1024)
+    monkeypatch.setattr("tidemill.files.upkeep.shelf.SHELF_MEMORY_BYTES_MAX", 64 * 1024)
 
 
 def body(size: int) -> EncodedBody:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
-from tidemill.files.carry import carry
-from tidemill.files.remainder import Remainder
-from tidemill.files.state import ROOT
+from tidemill.files.shovel.remainder import Remainder
+from tidemill.files.state.state import ROOT
+from tidemill.files.upkeep.carry import carry
 
 SEGMENT_BYTES = 16 * 1024
 WITHIN_S = 120

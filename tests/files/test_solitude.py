@@ -18,7 +18,7 @@ import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files.solitude import Solitude
+from tidemill.files.commit.solitude import Solitude
 from tidemill.limits import GUARDED_SYNC_S_MAX, GUARDED_SYNCS_IN_A_ROW, UNGUARDED_SYNCS
 
 WITHIN_S = 60

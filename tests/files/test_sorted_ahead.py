@@ -9,9 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from tests.files.stored_frames import StoredFrames
-from tidemill.files import sorted_ahead
-from tidemill.files.run import Run
-from tidemill.files.sorted_ahead import SortedAhead
+from tidemill.files.merge import sorted_ahead
+from tidemill.files.merge.run import Run
+from tidemill.files.merge.sorted_ahead import SortedAhead
 
 Parts: TypeAlias = list[tuple[Run, int, int]]
 

@@ -16,13 +16,13 @@ import pytest
 
 import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.listing import list_records
-from tidemill.files.open_files import OpenFiles
-from tidemill.files.record import ENVELOPE_BYTES
-from tidemill.files.rest import END_MARK
-from tidemill.files.segment import Segment, segment_path
-from tidemill.files.spare import Spare, SpareFile
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.disk.open_files import OpenFiles
+from tidemill.files.format.record import ENVELOPE_BYTES
+from tidemill.files.journal.rest import END_MARK
+from tidemill.files.journal.segment import Segment, segment_path
+from tidemill.files.journal.spare import Spare, SpareFile
+from tidemill.files.readers.listing import list_records
 
 SEGMENT = 32 * 1024
 ROWS = 20

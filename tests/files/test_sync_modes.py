@@ -9,7 +9,7 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files.folder_options import SyncMode
+from tidemill.files.folder.folder_options import SyncMode
 
 MODES: list[SyncMode] = ["none", "data", "index", "full"]
 SYNCS = "sync.segment"

@@ -13,10 +13,10 @@ import tidemill as tm
 from tests.faults.checker import MAIN, UniqueValues
 from tests.faults.history import History
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files import committer
-from tidemill.files.filesystem import File, LocalFileSystem
-from tidemill.files.handover import hand_over
-from tidemill.files.lately_read import LatelyRead
+from tidemill.files.commit import committer
+from tidemill.files.disk.filesystem import File, LocalFileSystem
+from tidemill.files.index.lately_read import LatelyRead
+from tidemill.files.shovel.handover import hand_over
 
 WITHIN_S = 120
 

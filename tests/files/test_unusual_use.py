@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
 from tests.files.stored_frames import StoredFrames
-from tidemill.files import cursor, lately_read, maintenance, segment_facts
-from tidemill.files.carry import carry
-from tidemill.files.cursor import Cursor
-from tidemill.files.cut import Cut, Cuts
-from tidemill.files.frame_reader import _covered
-from tidemill.files.merge import Merge
-from tidemill.files.state import ForkState
+from tidemill.files.index import lately_read
+from tidemill.files.merge import cursor
+from tidemill.files.merge.cursor import Cursor
+from tidemill.files.merge.frame_reader import _covered
+from tidemill.files.merge.merge import Merge
+from tidemill.files.state.cut import Cut, Cuts
+from tidemill.files.state.state import ForkState
+from tidemill.files.upkeep import maintenance, segment_facts
+from tidemill.files.upkeep.carry import carry
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 MIB = 1024 * 1024

@@ -14,8 +14,8 @@ from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.files.golden_folders import STATES, archive_of, contents, unpack
 from tests.files.test_settings import rewrite
-from tidemill.files.settings import FORMAT, FORMATS_OLD, NAME
-from tidemill.files.upgrade import upgrade
+from tidemill.files.folder.upgrade import upgrade
+from tidemill.files.format.settings import FORMAT, FORMATS_OLD, NAME
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -13,10 +13,10 @@ from pyarrow import parquet
 
 import tidemill as tm
 from tidemill.batch import HEADER_BYTES
-from tidemill.files.carry import carry
-from tidemill.files.frame_table import Entry
-from tidemill.files.record import ENVELOPE_BYTES
-from tidemill.files.segment import segment_path
+from tidemill.files.format.frame_table import Entry
+from tidemill.files.format.record import ENVELOPE_BYTES
+from tidemill.files.journal.segment import segment_path
+from tidemill.files.upkeep.carry import carry
 
 GOOD = [(1, b"first"), (300, b"last")]
 # Enough of them that a byte of the values is far from the lengths and the keys.

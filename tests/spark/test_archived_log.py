@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tidemill as tm
 from tidemill.spark.address import find
-from tidemill.spark.log_rows import LogRows
+from tidemill.spark.source.log_rows import LogRows
 
 
 def test_spark_does_not_notice_where_rows_are(tmp_path: Path) -> None:

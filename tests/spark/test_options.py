@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from tidemill.errors import InvalidInput, InvalidName
-from tidemill.spark.admission import Admission
-from tidemill.spark.offsets import next_seq, offset
-from tidemill.spark.options import SourceOptions
+from tidemill.spark.source.admission import Admission
+from tidemill.spark.source.offsets import next_seq, offset
+from tidemill.spark.source.options import SourceOptions
 
 
 def parsed(**options: str) -> SourceOptions:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.batch import Layout
-from tidemill.spark.planning import plan
+from tidemill.spark.source.planning import plan
 
 frames = st.lists(st.tuples(st.integers(1, 5_000), st.integers(0, 10**8)), max_size=40)
 

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
 import tidemill as tm
 from tests.services.mariadb import MariaDB
 from tidemill.errors import ForkRemoved, InvalidInput, SchemaMismatch, Trimmed
-from tidemill.files.frame_reader import FrameReader
+from tidemill.files.merge.frame_reader import FrameReader
 from tidemill.log.frames import decode_rows
 from tidemill.log.on_files import rows as log_rows
 from tidemill.spark import read

@@ -21,7 +21,7 @@ import tidemill as tm
 from tests.services.mariadb import MariaDB
 from tidemill.errors import Fenced, InvalidInput, MissingRows, Trimmed
 from tidemill.spark.data_source import TidemillDataSource
-from tidemill.spark.stream_reader import StreamReader
+from tidemill.spark.source.stream_reader import StreamReader
 
 pytestmark = pytest.mark.slow
 
@@ -240,7 +240,7 @@ def test_a_second_query_of_one_consumer_fences_the_first(
 def test_two_queries_of_one_consumer_of_a_queue_do_not_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemill.spark.arrived_rows._LOCKED_S_MAX", 0.2)
+    monkeypatch.setattr("tidemill.spark.source.arrived_rows._LOCKED_S_MAX", 0.2)
     tm.PriorityQueue(tmp_path).close()
     old, new = (reader(tmp_path, consumer="copy") for _ in range(2))
     old.initialOffset()

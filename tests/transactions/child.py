@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.transactions.targets import FileLogTarget, MySQLTarget, QueueTarget, Target
-from tidemill.files.transaction import Transaction
+from tidemill.files.staging.transaction import Transaction
 
 
 def rows_of(number: int, partition: int) -> list[str]:

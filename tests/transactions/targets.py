@@ -11,9 +11,9 @@ import pyarrow as pa
 
 import tidemill as tm
 from tests.log.contract.writing import append, read_all
-from tidemill.files.log_state import Mark
-from tidemill.files.queue_staging import QueueStaging
-from tidemill.files.transaction import StagedPart, Staging
+from tidemill.files.queue.queue_staging import QueueStaging
+from tidemill.files.staging.transaction import StagedPart, Staging
+from tidemill.files.state.log_state import Mark
 from tidemill.log.contract import LogStore
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.on_files.store import FileLog

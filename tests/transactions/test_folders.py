@@ -20,10 +20,11 @@ import tidemill as tm
 from tests.transactions.targets import FileLogTarget, QueueTarget
 from tests.transactions.test_transactions import rows_of
 from tidemill.errors import Corrupt, Locked, NotAQueue, StagingLost, TooLarge
-from tidemill.files import record, staging
-from tidemill.files.filesystem import File, LocalFileSystem
-from tidemill.files.queue_staging import QueueStaging
-from tidemill.files.transaction import Outcome, Transaction
+from tidemill.files.disk.filesystem import File, LocalFileSystem
+from tidemill.files.format import record
+from tidemill.files.queue.queue_staging import QueueStaging
+from tidemill.files.staging import staging
+from tidemill.files.staging.transaction import Outcome, Transaction
 from tidemill.limits import STAGED_PIECE_BYTES
 from tidemill.log.on_files.store import FileLog
 

@@ -17,7 +17,7 @@ from tests.services.tcp_proxy import Kind, TcpProxy
 from tests.transactions.targets import MySQLTarget
 from tests.transactions.test_transactions import rows_of
 from tidemill.errors import Fenced, StagingLost, TooLarge
-from tidemill.files.transaction import Outcome, StagedPart, Transaction
+from tidemill.files.staging.transaction import Outcome, StagedPart, Transaction
 from tidemill.log.sql import staging
 from tidemill.log.sql.staging import ServerStaging
 from tidemill.log.sql.store import ServerLog

@@ -13,7 +13,7 @@ from tidemill.errors import (
     TidemillError,
     TransactionRewound,
 )
-from tidemill.files.transaction import Outcome, Transaction
+from tidemill.files.staging.transaction import Outcome, Transaction
 from tidemill.limits import STAGED_CHUNK_BYTES
 
 

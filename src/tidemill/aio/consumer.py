@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidemill.aio.consuming_end import Surroundings
 from tidemill.batch import Batch
 from tidemill.closing import AsyncClosing
-from tidemill.files import consumer as files
+from tidemill.files.queue import consumer as files
 
 
 class Consumer(AsyncClosing):

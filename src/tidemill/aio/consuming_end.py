@@ -20,9 +20,9 @@ from tidemill.aio.threads import Threads
 from tidemill.batch import Batch
 from tidemill.clock import wait_seconds
 from tidemill.errors import CallerError, Closed, InvalidInput
-from tidemill.files import consuming_end as files
-from tidemill.files.consuming_end import KeyMax
-from tidemill.files.queue_core import QueueCore
+from tidemill.files.queue import consuming_end as files
+from tidemill.files.queue.consuming_end import KeyMax
+from tidemill.files.upkeep.queue_core import QueueCore
 from tidemill.limits import AIO_CALLS_PER_END_MAX
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.aio.consuming_end import ConsumingEnd, Surroundings
-from tidemill.files import fork as files
+from tidemill.files.queue import fork as files
 
 
 class Fork(ConsumingEnd):

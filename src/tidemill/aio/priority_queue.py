@@ -16,15 +16,15 @@ from tidemill.aio.threads import Threads
 from tidemill.clock import Clock
 from tidemill.closing import AsyncClosing
 from tidemill.errors import Closed
-from tidemill.files import priority_queue as files
-from tidemill.files.bucket import BucketFunction
-from tidemill.files.consumer import Start
-from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder_options import CorruptionMode, SyncMode
-from tidemill.files.priority_queue import Stats
-from tidemill.files.pushes import PushRequest
-from tidemill.files.receipt import Receipt
-from tidemill.files.room import WhenFull
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.folder.folder_options import CorruptionMode, SyncMode
+from tidemill.files.queue import priority_queue as files
+from tidemill.files.queue.consumer import Start
+from tidemill.files.queue.priority_queue import Stats
+from tidemill.files.queue.pushes import PushRequest
+from tidemill.files.queue.receipt import Receipt
+from tidemill.files.state.bucket import BucketFunction
+from tidemill.files.upkeep.room import WhenFull
 from tidemill.limits import AIO_THREADS_MAX, BUCKETS_OPEN_MAX
 
 

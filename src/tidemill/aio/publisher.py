@@ -7,7 +7,7 @@ import asyncio
 from tidemill.aio.cancellation import see_through, settle
 from tidemill.aio.threads import Threads
 from tidemill.closing import AsyncClosing
-from tidemill.files.receipt import Receipt
+from tidemill.files.queue.receipt import Receipt
 from tidemill.log import publisher as plain
 
 _ROWS_IN_LOOP = 1_000  # more are brought into columns by a thread, so that the loop goes on

@@ -19,9 +19,9 @@ import pyarrow as pa
 from tidemill.aio.cancellation import see_through
 from tidemill.aio.threads import Threads
 from tidemill.batch import Batch
-from tidemill.files.pushes import PushRequest, push_all
-from tidemill.files.queue_core import QueueCore
-from tidemill.files.receipt import Receipt
+from tidemill.files.queue.pushes import PushRequest, push_all
+from tidemill.files.queue.receipt import Receipt
+from tidemill.files.upkeep.queue_core import QueueCore
 from tidemill.limits import PUSHES_PER_ROUND_MAX
 
 ROUNDS_MAX = 2  # one that is prepared while another is written

@@ -7,8 +7,8 @@ from types import TracebackType
 from tidemill.aio.consuming_end import ConsumingEnd
 from tidemill.batch import Batch
 from tidemill.errors import Closed, ReadInProgress
-from tidemill.files import read as files
-from tidemill.files.consuming_end import KeyMax
+from tidemill.files.queue import read as files
+from tidemill.files.queue.consuming_end import KeyMax
 
 
 class Read:

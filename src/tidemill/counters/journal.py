@@ -17,7 +17,7 @@ from tidemill.clock import Clock
 from tidemill.counters.message import Message
 from tidemill.counters.wire import SCHEMA, decode, encode, starts
 from tidemill.errors import BadMessage, Corrupt
-from tidemill.files.filesystem import FileSystem
+from tidemill.files.disk.filesystem import FileSystem
 from tidemill.limits import COUNTER_JOURNAL_ROWS_MIN, SEGMENT_BYTES
 from tidemill.log.frames import encode_rows
 from tidemill.log.on_files.store import FileLog

@@ -23,7 +23,7 @@ from tidemill.counters.message import Ints, Message
 from tidemill.counters.node import Node, NodeState
 from tidemill.counters.replica import Replica, new_replica
 from tidemill.errors import Closed, InvalidInput, SurroundingsError, TidemillError
-from tidemill.files.filesystem import FileSystem
+from tidemill.files.disk.filesystem import FileSystem
 from tidemill.limits import SEGMENT_BYTES
 from tidemill.names import check_name
 

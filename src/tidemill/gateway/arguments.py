@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tidemill.errors import InvalidInput
-from tidemill.files.bucket import Shift, Width
+from tidemill.files.state.bucket import Shift, Width
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 QUEUE_VARIABLE = "TIDEMILL_QUEUE"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import tidemill as tm
-from tidemill.files.storage import typed
+from tidemill.files.disk.storage import typed
 from tidemill.gateway.arguments import fill_positionals
 from tidemill.gateway.command import Command, Parser, make_parser, wants_json
 from tidemill.gateway.console import Console

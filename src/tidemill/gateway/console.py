@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.errors import Corrupt, Locked, OutcomeUnknown
-from tidemill.files.storage import typed
+from tidemill.files.disk.storage import typed
 from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.refusal import Declined, Stopped, words_of
 from tidemill.gateway.standard_streams import check_open, knows_all_characters

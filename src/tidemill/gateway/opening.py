@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import tidemill as tm
-from tidemill.files.bucket import Shift, Width
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.settings import NAME as SETTINGS_NAME
-from tidemill.files.settings import QUEUE, read_settings
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.format.settings import NAME as SETTINGS_NAME
+from tidemill.files.format.settings import QUEUE, read_settings
+from tidemill.files.state.bucket import Shift, Width
 from tidemill.gateway.arguments import bucket
 from tidemill.gateway.refusal import NotFound
 

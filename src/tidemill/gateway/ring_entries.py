@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import tidemill as tm
-from tidemill.files.storage import typed
+from tidemill.files.disk.storage import typed
 from tidemill.gateway.console import Console
 from tidemill.gateway.rows.source import open_file
 from tidemill.gateway.standard_streams import check_open, knows_all_characters

@@ -41,8 +41,8 @@ from typing import NamedTuple
 
 from tidemill.batch import EncodedBody, Layout, LogBatch, SchemaVersions
 from tidemill.closing import Closing
-from tidemill.files.log_state import Mark
-from tidemill.files.receipt import Durability
+from tidemill.files.queue.receipt import Durability
+from tidemill.files.state.log_state import Mark
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 
 __all__ = [

@@ -17,7 +17,7 @@ import pyarrow as pa
 from tidemill.batch import DEFAULT, Layout, LogBatch, SchemaVersions, unpack_header
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt
-from tidemill.files.receipt import Durability
+from tidemill.files.queue.receipt import Durability
 from tidemill.log.contract import (
     Capabilities,
     ConsumerClaim,

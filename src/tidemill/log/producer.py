@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.errors import InvalidInput, ProducerMismatch, ProducerRewound, TidemillError
-from tidemill.files.receipt import Durability, Receipt
+from tidemill.files.queue.receipt import Durability, Receipt
 from tidemill.limits import DIGEST_BYTES_MAX, INT64_MAX
 from tidemill.log.contract import LogWriter, Mark
 from tidemill.log.sends import Send

@@ -11,7 +11,7 @@ from tidemill.batch import SchemaVersions
 from tidemill.clock import Clock, SystemClock
 from tidemill.closing import Closing
 from tidemill.errors import Bug
-from tidemill.files.receipt import Receipt
+from tidemill.files.queue.receipt import Receipt
 from tidemill.limits import PENDING_SEND_BYTES_MAX, SHARED_SEND_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogStore
 from tidemill.log.frames import encode_rows

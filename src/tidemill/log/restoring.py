@@ -26,7 +26,7 @@ from xxhash import xxh3_128_hexdigest
 from tidemill.batch import LogBatch, project
 from tidemill.clock import SystemClock
 from tidemill.errors import Corrupt, InvalidInput, Locked, NotAQueue
-from tidemill.files.receipt import Durability
+from tidemill.files.queue.receipt import Durability
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.manifest import Manifest, Segment

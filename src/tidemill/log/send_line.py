@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from tidemill.clock import Clock
 from tidemill.errors import Closed, Fenced, OutcomeUnknown, StorageFailed, TidemillError
-from tidemill.files.receipt import Durability, Receipt
+from tidemill.files.queue.receipt import Durability, Receipt
 from tidemill.log.contract import Ends, LogFrame, LogWriter, Mark, Reservation, Withdrawn
 from tidemill.log.ending import see_through_at_exit
 from tidemill.log.home import Home

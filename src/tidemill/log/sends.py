@@ -20,7 +20,7 @@ import pyarrow as pa
 from tidemill.batch import to_payload
 from tidemill.batch.columns import column_from_values
 from tidemill.errors import Bug, SchemaMismatch
-from tidemill.files.receipt import Receipt
+from tidemill.files.queue.receipt import Receipt
 from tidemill.log.contract import LogFrame
 
 _SEND_BYTES = 64  # what a send counts for beside its rows

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tidemill.errors import InvalidInput, NotAQueue
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.settings import QUEUE, read_settings
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.format.settings import QUEUE, read_settings
 from tidemill.log.opening import is_archive
 from tidemill.log.sql.address import SCHEMES
 from tidemill.records.address import SCHEMES as RECORD_SCHEMES

@@ -25,8 +25,8 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType
 
 from tidemill.batch import SchemaVersions
 from tidemill.errors import InvalidInput, SchemaMismatch, StagingLost
-from tidemill.files.receipt import Receipt
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.queue.receipt import Receipt
 from tidemill.limits import ARCHIVE_SEGMENT_ROWS, ROW_GROUP_BYTES, STAGED_S_MAX
 from tidemill.log.archive.bulk import load
 from tidemill.log.opening import open_store

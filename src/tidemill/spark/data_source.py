@@ -13,13 +13,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidemill.errors import InvalidInput
-from tidemill.files.kept_snapshot import Bounds
+from tidemill.files.readers.kept_snapshot import Bounds
 from tidemill.spark.address import Address, find
-from tidemill.spark.batch_reader import LogBatchReader, SnapshotReader
-from tidemill.spark.options import OF_RINGS_ALONE, OF_SNAPSHOTS, OF_STREAMS, SourceOptions
-from tidemill.spark.rows import open_rows
 from tidemill.spark.schema import check_distinct, spark_schema
-from tidemill.spark.stream_reader import StreamReader
+from tidemill.spark.source.batch_reader import LogBatchReader, SnapshotReader
+from tidemill.spark.source.options import OF_RINGS_ALONE, OF_SNAPSHOTS, OF_STREAMS, SourceOptions
+from tidemill.spark.source.rows import open_rows
+from tidemill.spark.source.stream_reader import StreamReader
 
 
 class TidemillDataSource(DataSource):
@@ -45,7 +45,7 @@ class TidemillDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options, address = self._source()
         if address.kind == "ring":
-            from tidemill.spark.ring_reader import OF_RINGS, RingReader  # noqa: PLC0415
+            from tidemill.spark.source.ring_reader import OF_RINGS, RingReader  # noqa: PLC0415
 
             options.refuse(options.given.difference(OF_RINGS), "is not for rings: drop it")
             return RingReader(address, options, schema)
@@ -109,6 +109,6 @@ class TidemillDataSource(DataSource):
 
 def _ring_columns() -> pa.Schema:
     # Who reads no ring needs none of it.
-    from tidemill.spark.ring_reader import COLUMNS  # noqa: PLC0415
+    from tidemill.spark.source.ring_reader import COLUMNS  # noqa: PLC0415
 
     return COLUMNS

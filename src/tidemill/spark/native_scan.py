@@ -41,9 +41,9 @@ from tidemill.log.archive.manifest import (
 )
 from tidemill.log.opening import open_store
 from tidemill.spark.address import Address
-from tidemill.spark.batch_reader import range_of
-from tidemill.spark.options import SourceOptions
 from tidemill.spark.schema import spark_schema
+from tidemill.spark.source.batch_reader import range_of
+from tidemill.spark.source.options import SourceOptions
 
 SMALL_BYTES = ARCHIVE_SEGMENT_BYTES // 64  # below which an archiver makes one segment of several
 STRETCHES_MAX = 16  # of files that Spark reads, with small ones in between

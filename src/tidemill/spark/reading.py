@@ -98,7 +98,7 @@ def _native(spark: SparkSession, options: dict[str, str]) -> Plan | None:
     # Every executor imports this module, and none plans anything.
     from tidemill.spark.address import find  # noqa: PLC0415
     from tidemill.spark.native_scan import find_scan  # noqa: PLC0415
-    from tidemill.spark.options import (  # noqa: PLC0415
+    from tidemill.spark.source.options import (  # noqa: PLC0415
         OF_SNAPSHOTS,
         OF_STREAMS,
         SourceOptions,

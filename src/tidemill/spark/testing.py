@@ -14,7 +14,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from tidemill.errors import InvalidInput, NotAQueue
-from tidemill.files.priority_queue import PriorityQueue
+from tidemill.files.queue.priority_queue import PriorityQueue
 from tidemill.log.log import Log
 from tidemill.spark.address import find
 from tidemill.spark.pipelines.definition import DEAD_LETTERS, Pipeline

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 if TYPE_CHECKING:
-    from tidemill.files.receipt import Receipt
+    from tidemill.files.queue.receipt import Receipt
 
 
 def write(

@@ -21,9 +21,9 @@ from tidemill.errors import (
     TransactionRewound,
     Unavailable,
 )
-from tidemill.files.log_state import Mark
-from tidemill.files.receipt import Durability
-from tidemill.files.transaction import Outcome, Transaction
+from tidemill.files.queue.receipt import Durability
+from tidemill.files.staging.transaction import Outcome, Transaction
+from tidemill.files.state.log_state import Mark
 from tidemill.log.archive import bulk, parquet
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.folder import FolderObjects

@@ -15,7 +15,7 @@ from tests.faults.crash_states import enumerate_states
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.services.seaweedfs import ACCESS_KEY, BUCKET, SeaweedFS
 from tidemill.errors import InvalidInput, NoAccess, NotAnArchive, Unavailable
-from tidemill.files.filesystem import LocalFileSystem
+from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.log.archive.folder import FolderObjects
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present
 from tidemill.log.archive.place import open_objects

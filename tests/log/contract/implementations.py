@@ -20,9 +20,9 @@ from tests.services.postgres import Postgres
 from tidemill.batch import HEADER_BYTES, Layout, LogBatch
 from tidemill.clock import Clock
 from tidemill.errors import Corrupt
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.record import ENVELOPE_BYTES, split_place
-from tidemill.files.scan import Found, scan
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.format.record import ENVELOPE_BYTES, split_place
+from tidemill.files.journal.scan import Found, scan
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver, Sizes
 from tidemill.log.archive.place import open_objects

@@ -11,7 +11,7 @@ from tests.gateway.shell import Shell
 from tests.log.contract.writing import append
 from tests.services.mariadb import MariaDB
 from tidemill.files.report import Severity
-from tidemill.files.transaction import Transaction
+from tidemill.files.staging.transaction import Transaction
 from tidemill.log.sql.checkup import verify
 from tidemill.log.sql.staging import ServerStaging
 from tidemill.log.sql.store import ServerLog

@@ -11,8 +11,8 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.pointers import move
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.sharing.pointers import move
 from tidemill.log.on_files.store import FileLog
 
 SMALL = 16 * 1024
@@ -197,7 +197,7 @@ def test_a_damaged_journal_stops_publishers_and_not_readers(tmp_path: Path) -> N
 
 
 def test_a_full_log_of_producers_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidemill.files import log_state
+    from tidemill.files.state import log_state
 
     monkeypatch.setattr(log_state, "PRODUCERS_MAX", 2)
     with tm.Log(tmp_path / "log") as log:

@@ -15,7 +15,7 @@ import tidemill as tm
 from tests.services.mariadb import MariaDB
 from tests.spark.stopping import Crash, crash_at, run_until_through
 from tidemill.errors import Fenced, InvalidInput, InvalidKey, NotAQueue, Trimmed
-from tidemill.files.queue_staging import QueueStaging
+from tidemill.files.queue.queue_staging import QueueStaging
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver, Sizes
 from tidemill.log.archive.place import open_objects

@@ -26,7 +26,7 @@ from tidemill.errors import (
     NotAQueue,
     SchemaMismatch,
 )
-from tidemill.files.transaction import Transaction
+from tidemill.files.staging.transaction import Transaction
 from tidemill.spark.sink import batch_writer, stream_writer
 from tidemill.spark.sink.checkpoint import query_id
 from tidemill.spark.sink.options import SinkOptions

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from tidemill.counters.replication.address import Address
 from tidemill.errors import InvalidInput, TidemillError, TooLarge
-from tidemill.files.storage import typed
+from tidemill.files.disk.storage import typed
 from tidemill.limits import COUNTER_PEERS_MAX, PEERS_FILE_BYTES_MAX
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.errors import InvalidInput
-from tidemill.files.storage import typed
+from tidemill.files.disk.storage import typed
 from tidemill.limits import CERTIFICATE_BYTES_MAX
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tidemill.files.bucket import BucketFunction
+from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.doctor.examination import Examination
 from tidemill.files.doctor.salvage import Salvaged
 from tidemill.files.doctor.treatment import Treatment
 from tidemill.files.doctor.ward import Quarantined, drop, push_back, quarantined, salvage, save
-from tidemill.files.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.folder.upgrade import Upgrade, upgrade
 from tidemill.files.report import Finding, OnProgress, Progress, Report, Severity
-from tidemill.files.upgrade import Upgrade, upgrade
+from tidemill.files.state.bucket import BucketFunction
 
 __all__ = [
     "Finding",

@@ -7,12 +7,12 @@ import threading
 import numpy as np
 
 from tidemill.batch import SchemaVersions
-from tidemill.files.cursor import Cursor
-from tidemill.files.frame_reader import FrameReader
-from tidemill.files.frame_table import ENTRY, Entry, FrameList
-from tidemill.files.index import Index
-from tidemill.files.segment import Segment
-from tidemill.files.state import State
+from tidemill.files.format.frame_table import ENTRY, Entry, FrameList
+from tidemill.files.index.index import Index
+from tidemill.files.journal.segment import Segment
+from tidemill.files.merge.cursor import Cursor
+from tidemill.files.merge.frame_reader import FrameReader
+from tidemill.files.state.state import State
 
 
 class Census:

@@ -17,24 +17,24 @@ from pathlib import Path
 from tidemill.batch import SchemaVersions
 from tidemill.errors import BucketMismatch, Corrupt, StorageFailed, UnknownFormat
 from tidemill.files import advice
-from tidemill.files.bucket import BucketFunction, choose
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.disk.shadow import Vanished
+from tidemill.files.disk.storage import storage_errors
 from tidemill.files.doctor.census import Census
 from tidemill.files.doctor.look import Look, summary_problem, take_look
 from tidemill.files.doctor.segment_check import Checked, Known, SegmentCheck, Thread
 from tidemill.files.doctor.survey import Survey
-from tidemill.files.filesystem import FileSystem
-from tidemill.files.journal import JOURNAL_NAME
-from tidemill.files.quarantine import check_copies
-from tidemill.files.record import split_place
+from tidemill.files.folder.quarantine import check_copies
+from tidemill.files.format.record import split_place
+from tidemill.files.format.settings import LOG
+from tidemill.files.format.settings import NAME as SETTINGS_NAME
+from tidemill.files.journal.journal import JOURNAL_NAME
+from tidemill.files.journal.scan import Damage
+from tidemill.files.journal.segment import Segment, segment_path
+from tidemill.files.journal.spine import ENTRY_BYTES, unpack_entries
 from tidemill.files.report import Findings, OnProgress, Progress, Report, counted
-from tidemill.files.scan import Damage
-from tidemill.files.segment import Segment, segment_path
-from tidemill.files.settings import LOG
-from tidemill.files.settings import NAME as SETTINGS_NAME
-from tidemill.files.shadow import Vanished
-from tidemill.files.spine import ENTRY_BYTES, unpack_entries
-from tidemill.files.state import State
-from tidemill.files.storage import storage_errors
+from tidemill.files.state.bucket import BucketFunction, choose
+from tidemill.files.state.state import State
 
 
 class Examination:

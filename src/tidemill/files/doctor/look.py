@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidemill.errors import Corrupt, UnknownFormat
-from tidemill.files.filesystem import FileSystem
-from tidemill.files.open_files import OpenFiles
-from tidemill.files.record import split_place
-from tidemill.files.recovery import Recovered, Recovery
-from tidemill.files.scan import Finding, Found
-from tidemill.files.segment import Segment, segment_path
-from tidemill.files.shadow import ShadowFileSystem, Vanished
-from tidemill.files.spine import SpineEntry
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.disk.open_files import OpenFiles
+from tidemill.files.disk.shadow import ShadowFileSystem, Vanished
+from tidemill.files.format.record import split_place
+from tidemill.files.journal.scan import Finding, Found
+from tidemill.files.journal.segment import Segment, segment_path
+from tidemill.files.journal.spine import SpineEntry
+from tidemill.files.recovery.recovery import Recovered, Recovery
 
 _LOOKS_MAX = 20
 _SUMMARY = re.compile(r"\d{16}\.summary")

@@ -22,7 +22,7 @@ from tidemill.batch import HEADER_BYTES, Batch, SchemaVersions, int64_values, jo
 from tidemill.batch.header import CODEC_NONE, FrameHeader, unpack_header
 from tidemill.batch.ipc import check_message
 from tidemill.errors import Corrupt, UnknownFormat
-from tidemill.files.record import (
+from tidemill.files.format.record import (
     ALIGNMENT,
     ENVELOPE_BYTES,
     MAGIC,

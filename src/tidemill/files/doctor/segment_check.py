@@ -19,19 +19,26 @@ import pyarrow as pa
 from tidemill.batch import HEADER_BYTES, SchemaVersions, decode_body, unpack_header
 from tidemill.errors import Corrupt, UnknownFormat
 from tidemill.files import advice
-from tidemill.files.bucket import BucketFunction
 from tidemill.files.doctor.census import Census
 from tidemill.files.doctor.state_check import differences
 from tidemill.files.doctor.summary_check import disagreement
-from tidemill.files.frame_reader import FrameReader
-from tidemill.files.frame_table import Entry, FrameList
-from tidemill.files.record import ENVELOPE_BYTES, Envelope, Kind, make_place, padded, split_place
-from tidemill.files.replay import Replay
+from tidemill.files.format.frame_table import Entry, FrameList
+from tidemill.files.format.record import (
+    ENVELOPE_BYTES,
+    Envelope,
+    Kind,
+    make_place,
+    padded,
+    split_place,
+)
+from tidemill.files.journal.scan import Damage, Found, entry_of, scan
+from tidemill.files.journal.segment import Segment
+from tidemill.files.journal.spine import SpineEntry
+from tidemill.files.merge.frame_reader import FrameReader
+from tidemill.files.recovery.replay import Replay
 from tidemill.files.report import Findings
-from tidemill.files.scan import Damage, Found, entry_of, scan
-from tidemill.files.segment import Segment
-from tidemill.files.spine import SpineEntry
-from tidemill.files.state import State
+from tidemill.files.state.bucket import BucketFunction
+from tidemill.files.state.state import State
 
 _TWICE = frozenset(
     {Kind.FORK, Kind.REMOVE, Kind.RETIRE, Kind.QUARANTINE, Kind.TRIM, Kind.NOTE, Kind.SKIP}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.files.state import ForkState, State
+from tidemill.files.state.state import ForkState, State
 
 
 def differences(replayed: State, stated: State) -> list[str]:

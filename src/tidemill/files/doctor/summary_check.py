@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemill.files.frame_table import Entries
-from tidemill.files.summary import make_directory
+from tidemill.files.format.frame_table import Entries
+from tidemill.files.format.summary import make_directory
 
 
 def disagreement(

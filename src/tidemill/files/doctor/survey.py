@@ -6,22 +6,24 @@ import re
 from pathlib import Path
 
 from tidemill.errors import Corrupt, NotAQueue
-from tidemill.files import advice, quarantine, settings
-from tidemill.files.filesystem import FileSystem, Surroundings
-from tidemill.files.head import BYTES as HEAD_BYTES
-from tidemill.files.head import NAME as HEAD_NAME
-from tidemill.files.head import is_whole
-from tidemill.files.journal import JOURNAL_NAME
-from tidemill.files.lock import NAME as LOCK_NAME
-from tidemill.files.lock import read_owner
-from tidemill.files.pin import FOLDER as READERS_NAME
-from tidemill.files.pin import LOCK_NAME as READER_LOCK_NAME
-from tidemill.files.pointers import FOLDER as CONSUMERS_NAME
-from tidemill.files.pointers import NOT_BEGUN, is_draft, read_slot
+from tidemill.files import advice
+from tidemill.files.disk.filesystem import FileSystem, Surroundings
+from tidemill.files.folder import quarantine
+from tidemill.files.format import settings
+from tidemill.files.format.settings import FORMAT, Settings, read_settings
+from tidemill.files.journal.head import BYTES as HEAD_BYTES
+from tidemill.files.journal.head import NAME as HEAD_NAME
+from tidemill.files.journal.head import is_whole
+from tidemill.files.journal.journal import JOURNAL_NAME
 from tidemill.files.report import Findings, counted
-from tidemill.files.settings import FORMAT, Settings, read_settings
-from tidemill.files.staging import FOLDER as STAGING_NAME
-from tidemill.files.staging import staged_files
+from tidemill.files.sharing.lock import NAME as LOCK_NAME
+from tidemill.files.sharing.lock import read_owner
+from tidemill.files.sharing.pin import FOLDER as READERS_NAME
+from tidemill.files.sharing.pin import LOCK_NAME as READER_LOCK_NAME
+from tidemill.files.sharing.pointers import FOLDER as CONSUMERS_NAME
+from tidemill.files.sharing.pointers import NOT_BEGUN, is_draft, read_slot
+from tidemill.files.staging.staging import FOLDER as STAGING_NAME
+from tidemill.files.staging.staging import staged_files
 
 _JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine|spare)")
 _QUARANTINE_NAME = re.compile(r"\d{16}-\d{10}\.(record|json)")

@@ -11,23 +11,23 @@ from pathlib import Path
 
 from tidemill.clock import SystemClock
 from tidemill.errors import Corrupt, InvalidInput
-from tidemill.files.bucket import BucketFunction
-from tidemill.files.carry import carry
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.disk.storage import storage_errors
 from tidemill.files.doctor.examination import Examination
-from tidemill.files.filesystem import FileSystem
-from tidemill.files.folder import Folder
-from tidemill.files.folder_options import FolderOptions
-from tidemill.files.journal import JOURNAL_NAME
-from tidemill.files.lock import OwnerLock
-from tidemill.files.pin import sweep_readers
-from tidemill.files.pointers import FOLDER as CONSUMERS_NAME
-from tidemill.files.pointers import sweep_pointers
-from tidemill.files.priority_queue import PriorityQueue
-from tidemill.files.record import split_place
+from tidemill.files.folder.folder import Folder
+from tidemill.files.folder.folder_options import FolderOptions
+from tidemill.files.format.record import split_place
+from tidemill.files.format.settings import DRAFT_NAME, LOG
+from tidemill.files.journal.journal import JOURNAL_NAME
+from tidemill.files.journal.segment import segment_path
+from tidemill.files.queue.priority_queue import PriorityQueue
 from tidemill.files.report import OnProgress, Report, counted
-from tidemill.files.segment import segment_path
-from tidemill.files.settings import DRAFT_NAME, LOG
-from tidemill.files.storage import storage_errors
+from tidemill.files.sharing.lock import OwnerLock
+from tidemill.files.sharing.pin import sweep_readers
+from tidemill.files.sharing.pointers import FOLDER as CONSUMERS_NAME
+from tidemill.files.sharing.pointers import sweep_pointers
+from tidemill.files.state.bucket import BucketFunction
+from tidemill.files.upkeep.carry import carry
 
 
 class Treatment:

@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from tidemill.batch import HEADER_BYTES, SchemaVersions
 from tidemill.errors import InvalidInput, NotAQueue
-from tidemill.files.bucket import BucketFunction
+from tidemill.files.disk.filesystem import Buffer, FileSystem, LocalFileSystem
+from tidemill.files.disk.storage import storage_errors
 from tidemill.files.doctor.salvage import Salvaged, read_head
 from tidemill.files.doctor.salvage import salvage as salvage_bytes
-from tidemill.files.filesystem import Buffer, FileSystem, LocalFileSystem
-from tidemill.files.priority_queue import PriorityQueue
-from tidemill.files.quarantine import (
+from tidemill.files.folder.quarantine import (
     Copy,
     names_of_copies,
     note_pushed_back,
@@ -27,10 +26,11 @@ from tidemill.files.quarantine import (
     read_copy,
     remove_copy,
 )
-from tidemill.files.receipt import Receipt
-from tidemill.files.record import ENVELOPE_BYTES, Kind, split_place
-from tidemill.files.settings import read_settings
-from tidemill.files.storage import storage_errors
+from tidemill.files.format.record import ENVELOPE_BYTES, Kind, split_place
+from tidemill.files.format.settings import read_settings
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.queue.receipt import Receipt
+from tidemill.files.state.bucket import BucketFunction
 
 SaveForm: TypeAlias = Literal["parquet", "ndjson", "raw"]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import tidemill as tm
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.storage import storage_errors
 from tidemill.gateway.arguments import duration, positive
 from tidemill.gateway.command import Arguments, Command
 from tidemill.gateway.console import Console

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from tidemill.files.listing import ListedRecord, list_records
+from tidemill.files.readers.listing import ListedRecord, list_records
 from tidemill.gateway.arguments import add_queue
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.storage import storage_errors
 from tidemill.gateway.arguments import OneOf
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table

@@ -15,7 +15,7 @@ import pyarrow as pa
 import tidemill as tm
 from tidemill.batch import to_rows
 from tidemill.batch.schema import check_payload_schema
-from tidemill.files.folder_options import SyncMode
+from tidemill.files.folder.folder_options import SyncMode
 from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     Positional,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidemill.files.upgrade import upgrade
+from tidemill.files.folder.upgrade import upgrade
 from tidemill.gateway.arguments import add_queue
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.errors import InvalidInput
-from tidemill.files.storage import typed
+from tidemill.files.disk.storage import typed
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.rows.json_text import bytes_as_text, encode_ndjson, text_of
 from tidemill.gateway.rows.source import format_of

@@ -29,9 +29,9 @@ from xxhash import xxh3_64_hexdigest, xxh3_128, xxh3_128_hexdigest
 
 from tidemill.batch import fingerprint
 from tidemill.errors import Fenced, SchemaMismatch
-from tidemill.files.folder_staging import owned
-from tidemill.files.log_state import Mark
-from tidemill.files.transaction import Outcome, Transaction, outcome_of
+from tidemill.files.staging.folder_staging import owned
+from tidemill.files.staging.transaction import Outcome, Transaction, outcome_of
+from tidemill.files.state.log_state import Mark
 from tidemill.limits import OWNER_WAIT_S
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive

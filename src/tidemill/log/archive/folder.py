@@ -26,9 +26,9 @@ import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
 from tidemill.errors import Locked
-from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.lock import FileLock
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.sharing.lock import FileLock
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
 
 logger = logging.getLogger(__name__)

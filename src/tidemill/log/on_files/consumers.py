@@ -24,9 +24,9 @@ from pathlib import Path
 import xxhash
 
 from tidemill.errors import Locked
-from tidemill.files.filesystem import File, FileSystem
-from tidemill.files.lock import FileLock
-from tidemill.files.pointers import (
+from tidemill.files.disk.filesystem import File, FileSystem
+from tidemill.files.sharing.lock import FileLock
+from tidemill.files.sharing.pointers import (
     FOLDER,
     NOT_BEGUN,
     SLOT_BYTES,

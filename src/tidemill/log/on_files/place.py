@@ -19,10 +19,10 @@ from pathlib import Path
 
 from tidemill.clock import Clock
 from tidemill.errors import TidemillError
-from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.folder import Folder
-from tidemill.files.folder_options import FolderOptions
-from tidemill.files.settings import write_settings
+from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.folder.folder import Folder
+from tidemill.files.folder.folder_options import FolderOptions
+from tidemill.files.format.settings import write_settings
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ import numpy as np
 from tidemill.batch import HEADER_BYTES, LogBatch, SchemaVersions, unpack_header
 from tidemill.errors import Corrupt, MissingRows
 from tidemill.files import advice
-from tidemill.files.frame_table import Entries
-from tidemill.files.record import ENVELOPE_BYTES, padded
-from tidemill.files.segment import Segment
-from tidemill.files.storage import storage_errors
-from tidemill.files.view import View
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.folder.view import View
+from tidemill.files.format.frame_table import Entries
+from tidemill.files.format.record import ENVELOPE_BYTES, padded
+from tidemill.files.journal.segment import Segment
 from tidemill.log.frames import decode_rows, missing
 from tidemill.log.refusals import trimmed
 

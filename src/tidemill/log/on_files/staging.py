@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from tidemill.batch import SchemaVersions, to_payload
-from tidemill.files.draft import PreparedFrame
-from tidemill.files.folder_staging import FileAttempt, FolderStaging, owned
-from tidemill.files.settings import LOG
-from tidemill.files.staging import StagingFolder
-from tidemill.files.transaction import (
+from tidemill.files.format.settings import LOG
+from tidemill.files.journal.draft import PreparedFrame
+from tidemill.files.staging.folder_staging import FileAttempt, FolderStaging, owned
+from tidemill.files.staging.staging import StagingFolder
+from tidemill.files.staging.transaction import (
     Attempt,
     Outcome,
     StagedPart,

@@ -13,14 +13,14 @@ import pyarrow as pa
 from tidemill.batch import Layout, LogBatch, SchemaVersions
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt, InvalidInput, Locked, NotAQueue, ReadOnly
-from tidemill.files.filesystem import FileSystem, LocalFileSystem
-from tidemill.files.folder import Folder
-from tidemill.files.folder_options import CorruptionMode, FolderOptions
-from tidemill.files.follower import Follower
-from tidemill.files.layout import layout_of
-from tidemill.files.log_operation import BeginRows, TrimRows, WriteNote
-from tidemill.files.settings import LOG, read_settings
-from tidemill.files.storage import storage_errors
+from tidemill.files.commit.log_operation import BeginRows, TrimRows, WriteNote
+from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.folder.folder import Folder
+from tidemill.files.folder.folder_options import CorruptionMode, FolderOptions
+from tidemill.files.format.settings import LOG, read_settings
+from tidemill.files.readers.follower import Follower
+from tidemill.files.readers.layout import layout_of
 from tidemill.limits import NOTE_BYTES_MAX, SEGMENT_BYTES, SEGMENT_BYTES_MIN
 from tidemill.log.contract import (
     Capabilities,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.errors import Closed, Fenced
-from tidemill.files.draft import PreparedFrame
-from tidemill.files.folder import Folder
-from tidemill.files.log_operation import AppendRows, SkipRows
-from tidemill.files.receipt import Durability
+from tidemill.files.commit.log_operation import AppendRows, SkipRows
+from tidemill.files.folder.folder import Folder
+from tidemill.files.journal.draft import PreparedFrame
+from tidemill.files.queue.receipt import Durability
 from tidemill.log.contract import LogFrame, LogWriter, Mark, NoteChange, Reservation
 from tidemill.log.numbering import Numbering
 from tidemill.log.on_files.place import LogPlace, finish_seals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemill.files.receipt import Durability
+from tidemill.files.queue.receipt import Durability
 
 
 @dataclass(frozen=True, slots=True)

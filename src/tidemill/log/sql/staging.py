@@ -23,7 +23,7 @@ from xxhash import xxh3_128
 
 from tidemill.batch import HEADER_BYTES, FrameHeader, pack_header, to_payload, unpack_header
 from tidemill.errors import Fenced, TidemillError
-from tidemill.files.transaction import (
+from tidemill.files.staging.transaction import (
     Attempt,
     Outcome,
     StagedPart,

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 
 from tidemill.clock import Clock
 from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
-from tidemill.files.receipt import Durability
+from tidemill.files.queue.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, NoteChange, Reservation, Withdrawn
 from tidemill.log.refusals import publisher_fenced

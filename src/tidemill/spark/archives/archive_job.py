@@ -30,7 +30,7 @@ from tidemill.spark.address import folder_of
 from tidemill.spark.archives.storing import round_tasks, stored
 from tidemill.spark.archives.task import Place, StoreRange
 from tidemill.spark.pipelines.failures import failed
-from tidemill.spark.planning import plan
+from tidemill.spark.source.planning import plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

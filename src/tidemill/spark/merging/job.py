@@ -23,10 +23,10 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from tidemill.errors import InvalidInput, NotAQueue
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.folder_staging import settings_of
-from tidemill.files.settings import QUEUE
-from tidemill.files.transaction import StagedPart, Transaction
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.format.settings import QUEUE
+from tidemill.files.staging.folder_staging import settings_of
+from tidemill.files.staging.transaction import StagedPart, Transaction
 from tidemill.limits import (
     INT64_MIN,
     MERGE_RANGE_BYTES,

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.errors import Bug, SchemaMismatch
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.folder_staging import settings_of
-from tidemill.files.follower import Follower
-from tidemill.files.frame_reader import DamagedFrame
-from tidemill.files.kept_snapshot import Bounds, FramePart, KeptSnapshot, Plan
-from tidemill.files.priority_queue import PriorityQueue
-from tidemill.files.settings import QUEUE
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.format.settings import QUEUE
+from tidemill.files.merge.frame_reader import DamagedFrame
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.readers.follower import Follower
+from tidemill.files.readers.kept_snapshot import Bounds, FramePart, KeptSnapshot, Plan
+from tidemill.files.staging.folder_staging import settings_of
 from tidemill.limits import INT64_MIN
 from tidemill.spark.merging.ranges import KeyRange, Numbers, key_ranges
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from tidemill.batch import int64_array, int64_values, stable_order
 from tidemill.errors import Corrupt
-from tidemill.files.frame_reader import DamagedFrame
-from tidemill.files.kept_snapshot import Bounds
-from tidemill.files.transaction import StagedPart
+from tidemill.files.merge.frame_reader import DamagedFrame
+from tidemill.files.readers.kept_snapshot import Bounds
+from tidemill.files.staging.transaction import StagedPart
 from tidemill.limits import INT64_MAX, INT64_MIN, MERGE_MEMORY_BYTES, STAGED_CHUNK_BYTES
 from tidemill.spark.merging.queues import SourcePart
 from tidemill.spark.merging.ranges import KeyRange, Numbers

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.errors import Corrupt, InvalidInput
-from tidemill.spark.offsets import next_seq
+from tidemill.spark.source.offsets import next_seq
 
 
 @dataclass(frozen=True, slots=True)

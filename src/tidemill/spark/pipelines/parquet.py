@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidemill.errors import InvalidPipeline, NotAQueue, TransactionRewound
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.storage import storage_errors
 from tidemill.spark.pipelines.ends import PARQUET, Sink
 from tidemill.spark.pipelines.offsets_log import done_batches, last_begun
 

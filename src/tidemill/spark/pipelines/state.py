@@ -25,10 +25,10 @@ import xxhash
 from pyspark.sql import SparkSession
 
 from tidemill.errors import InvalidPipeline, Locked
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.lock import NAME as LOCK
-from tidemill.files.lock import OwnerLock, read_owner
-from tidemill.files.storage import storage_errors
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.sharing.lock import NAME as LOCK
+from tidemill.files.sharing.lock import OwnerLock, read_owner
 from tidemill.limits import DRIVER_WAIT_S
 from tidemill.spark.address import folder_of
 from tidemill.spark.cache import keep

@@ -17,7 +17,7 @@ from tidemill.spark.pipelines.offsets_log import (
     state_bytes,
 )
 from tidemill.spark.pipelines.state import State
-from tidemill.spark.rows import open_rows
+from tidemill.spark.source.rows import open_rows
 
 _BATCHES = 10  # over which the rate is measured
 

@@ -17,7 +17,7 @@ from tidemill.spark.profiling.profile import Profile
 from tidemill.spark.profiling.values import UNITS, as_number, as_time
 from tidemill.spark.reading import Between
 from tidemill.spark.replaying.choice import Choice
-from tidemill.spark.rows import open_rows
+from tidemill.spark.source.rows import open_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

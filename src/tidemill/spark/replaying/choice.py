@@ -12,9 +12,9 @@ from xxhash import xxh3_64_hexdigest
 
 from tidemill.errors import InvalidInput, InvalidKey, Trimmed
 from tidemill.spark.address import Address
-from tidemill.spark.options import SourceOptions
 from tidemill.spark.reading import Between, read_rows, time_options
-from tidemill.spark.rows import open_rows
+from tidemill.spark.source.options import SourceOptions
+from tidemill.spark.source.rows import open_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from tidemill.errors import Fenced, InvalidInput, NotAQueue, TransactionRewound
-from tidemill.files.transaction import Outcome, StagedPart, Transaction
+from tidemill.files.staging.transaction import Outcome, StagedPart, Transaction
 from tidemill.limits import REPLAY_ROUND_BYTES, REPLAY_ROUND_ROWS, TRANSACTION_BYTES_MAX
 from tidemill.names import check_name
 from tidemill.spark.address import Address, find, folder_of
 from tidemill.spark.pipelines.failures import failed
-from tidemill.spark.planning import plan
 from tidemill.spark.reading import Between
 from tidemill.spark.replaying.choice import Choice, check_filter
-from tidemill.spark.rows import open_rows
 from tidemill.spark.sink.options import KINDS, SinkOptions
 from tidemill.spark.sink.parts import PART, StageRows, collected
 from tidemill.spark.sink.target import Target
+from tidemill.spark.source.planning import plan
+from tidemill.spark.source.rows import open_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

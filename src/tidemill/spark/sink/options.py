@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemill.errors import InvalidInput
-from tidemill.files.transaction import Transaction
+from tidemill.files.staging.transaction import Transaction
 from tidemill.names import check_name
 
 _NAMES = {

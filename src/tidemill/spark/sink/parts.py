@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tidemill.errors import Bug
-from tidemill.files.transaction import StagedPart
+from tidemill.files.staging.transaction import StagedPart
 from tidemill.spark.sink.target import Target
 
 if TYPE_CHECKING:

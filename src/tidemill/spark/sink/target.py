@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from tidemill.errors import BucketMismatch, InvalidInput, NotAQueue
-from tidemill.files.bucket import BucketFunction, choose
-from tidemill.files.filesystem import LocalFileSystem
-from tidemill.files.folder_staging import settings_of
-from tidemill.files.priority_queue import PriorityQueue
-from tidemill.files.queue_staging import QueueStaging
-from tidemill.files.settings import QUEUE
-from tidemill.files.transaction import Staging
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.format.settings import QUEUE
+from tidemill.files.queue.priority_queue import PriorityQueue
+from tidemill.files.queue.queue_staging import QueueStaging
+from tidemill.files.staging.folder_staging import settings_of
+from tidemill.files.staging.transaction import Staging
+from tidemill.files.state.bucket import BucketFunction, choose
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.log.opening import open_store
 from tidemill.spark.address import folder_of

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidemill.errors import Bug, InvalidInput, TidemillError
-from tidemill.files.transaction import Outcome, StagedPart, Transaction
+from tidemill.files.staging.transaction import Outcome, StagedPart, Transaction
 from tidemill.spark.sink.checkpoint import query_id
 from tidemill.spark.sink.columns import check_names
 from tidemill.spark.sink.options import SinkOptions

@@ -1,0 +1,1 @@
+"""What lies in a folder, as bytes and as values: records, tables of frames, documents, settings."""

@@ -1,0 +1,1 @@
+"""Which frames there are: in memory for the active segment, in summaries for the others."""

@@ -1,0 +1,1 @@
+"""The journal: segments and their files, appending to them, and finding records in them."""

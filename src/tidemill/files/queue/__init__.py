@@ -1,0 +1,1 @@
+"""The public face: the priority queue, its forks, reads and consumers."""

@@ -1,0 +1,447 @@
+"""A folder beside its owner: read only, and as of one moment at a time.
+
+    head ──▶ how far to go        journal/ ──hard links──▶ readers/<id>/ ──▶ state, index, cursors
+
+Opening builds what is known from the newest segment's opening state, the records behind it up to
+the head, and the summaries of the older segments. Nothing is written to the journal, and no lock of
+the owner is taken. Later calls read on from where the last one stopped. All is built anew when the
+owner is another one, took something back, or is more than a segment ahead. A file that vanishes in
+the middle of it was retired meanwhile: start again.
+
+Locks: one lock of the follower's stands for those of all its cursors, so that nobody chooses items
+while what is known changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from tidemill.clock import Clock
+from tidemill.errors import Bug, Corrupt, NotAQueue, SchemaMismatch
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.disk.open_files import OpenFiles
+from tidemill.files.disk.shadow import ShadowFileSystem
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.folder.count import count_covered
+from tidemill.files.folder.folder_options import FolderOptions, choose_of
+from tidemill.files.folder.strangers import refuse_links
+from tidemill.files.folder.view import View
+from tidemill.files.format.frame_table import FrameList, buckets_of
+from tidemill.files.format.record import Kind, split_place
+from tidemill.files.format.settings import Settings, read_settings
+from tidemill.files.index.index import Index
+from tidemill.files.journal.head import Head
+from tidemill.files.journal.hold import Holds
+from tidemill.files.journal.journal import JOURNAL_NAME
+from tidemill.files.journal.scan import Damage, Finding, Found, opening_state
+from tidemill.files.journal.segment import Segment, segment_path
+from tidemill.files.journal.spine import SpineEntry, read_spine
+from tidemill.files.merge.cursor import Cursor
+from tidemill.files.merge.frame_reader import FrameReader
+from tidemill.files.readers.reach import read_reach
+from tidemill.files.readers.tail import read_tail
+from tidemill.files.recovery.adoption import waiting_path
+from tidemill.files.recovery.recovery import Recovery
+from tidemill.files.recovery.replay import Replay
+from tidemill.files.sharing.pin import Pin, try_sweep_readers
+from tidemill.files.state.cut import cover_all
+from tidemill.files.state.state import State, read_previous_end
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"(\d{16})\.segment")
+_ATTEMPTS = 200
+_POLL_S = 0.02  # how often a call that waits looks for news
+
+
+class _Built(NamedTuple):
+    """All that is known, as it was built."""
+
+    settings: Settings
+    head: Head | None
+    pin: Pin
+    segments: dict[int, Segment]
+    state: State
+    replay: Replay
+    damages: list[Damage]
+
+
+class Follower(View):
+    """A folder that another process may own."""
+
+    wait_s_max = _POLL_S
+
+    def __init__(self, fs: FileSystem, clock: Clock, path: Path, options: FolderOptions) -> None:
+        super().__init__(fs, clock, path)
+        self.options = options
+        self.buckets_open_max = options.buckets_open_max
+        self.tolerates_damage = options.on_corruption == "continue"
+        self.syncs_pushes, self.syncs_takes = options.syncs_pushes, options.syncs_takes
+        self._journal = path / JOURNAL_NAME
+        self._files = OpenFiles(fs, write=False)
+        self._lock = threading.RLock()
+        self._head: Head | None = None
+        self._pin: Pin | None = None
+        self._is_sound = False  # False: build anew before anything is shown
+        with storage_errors("opening", path):
+            self._read_settings()
+            refuse_links(fs, path)
+            try_sweep_readers(fs, path)
+            self._build()
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(segment.end for segment in list(self.segments.values()))
+
+    def check_open(self) -> None:
+        """Raise if this handle may not be used; else catch up with the owner."""
+        self.check_alive()
+        with self._lock, storage_errors("reading", self.path):
+            self.check_alive()
+            try:
+                self._catch_up()
+            except BaseException:
+                self._is_sound = False
+                raise
+
+    def close(self) -> None:
+        """Let the segments go. A handle inherited through os.fork() is merely forgotten."""
+        if not self.is_here:
+            return
+        with self._lock, self.guard:
+            if not self.is_closed:
+                self.is_closed = True
+                self.arrivals.notify_all()
+                for watcher in self.watchers:
+                    watcher()
+        # Each of these does no harm twice, so that a call that is interrupted can be repeated.
+        with storage_errors("closing", self.path):
+            self._files.close()
+            for segment in self.segments.values():
+                segment.file.close()
+            self.holds.close()
+            if self._pin is not None:
+                self._pin.remove()
+
+    def lend(self, seconds: float) -> Path:
+        """Close, and leave the links to the segments for others to read from for so long."""
+        with self._lock, self.guard:
+            self.check_alive()
+            if self._pin is None:
+                raise Bug("a reader without links cannot lend them")
+            pin, self._pin = self._pin, None
+            with storage_errors("keeping a snapshot of", self.path):
+                folder = pin.lend(self.clock.time_ns() / 1e9 + seconds)
+        self.close()
+        return folder
+
+    def set_aside(self, place: int, rows: int) -> None:
+        """Go on without a damaged frame; the owner is to set it aside for good."""
+        with self._lock:
+            try:
+                self._count_without([Damage(place, 0, rows, "")])
+            except BaseException:
+                self._is_sound = False
+                raise
+
+    def read_settings_again(self) -> bool:
+        """Learn of schema versions that are newer than this handle; False if there are none."""
+        with self._lock, storage_errors("reading", self.path):
+            settings = self._read_settings()
+            with self.guard:
+                if settings == self.settings:
+                    return False
+                self.settings = settings
+                self.reader.versions = settings.versions
+        return True
+
+    def _catch_up(self) -> None:
+        head = read_reach(self.fs, self.path)
+        if not self._is_sound or _identity(head) != _identity(self._head):
+            self._build()
+            return
+        if head is None:
+            # Nobody has owned the folder since the machine was started.
+            return
+        number = max(self.segments)
+        ahead = (head.place >> 32) - number
+        if head == self._head and not (head.passes_pushes or head.passes_takes):
+            return
+        self._head = head
+        self._read_on(number)
+        if ahead > 1 or (ahead == 1 and not self._enter(number + 1)):
+            self._build()
+
+    def _read_on(self, number: int) -> None:
+        """Apply what was appended to the last segment."""
+        active = self.segments[number]
+        found = read_tail(active, active.end, head=self._head, spine=self._spine_of(active))
+        self._complain(found.findings)
+        if not found.findings:
+            return
+        if any(isinstance(one, Damage) for one in found.findings):
+            # What is left of each fork has to be counted anew.
+            self._build()
+            return
+        with self.guard:
+            known = len(active.entries)
+            self._replay.index(active, found.findings, apply=True)
+            active.end = found.end
+            retired = self._learn(active, found.findings, known)
+        self.holds.remove(retired)
+
+    def _learn(self, active: Segment, findings: list[Finding], known: int) -> list[Segment]:
+        """Let index and cursors know of it; returns the segments that went. Under the guard."""
+        frames = FrameList.of([(active.number, active.entries[known:])])
+        for bucket in buckets_of(frames.rows):
+            self.index.hold(bucket, active.number)
+        kinds = {found.envelope.kind for found in findings if isinstance(found, Found)}
+        if kinds == {Kind.FRAME}:
+            for entry in frames:
+                for cursor in self.cursors.values():
+                    cursor.note_push(entry)
+            return []
+        gone = [number for number in self._replay.retired if number in self.segments]
+        retired = [self.segments[number] for number in gone]
+        for segment in retired:
+            self.index.drop_segment(segment)
+            del self.segments[segment.number]
+        if retired:
+            self.drop_moot_cuts()
+        self._align_cursors()
+        return retired
+
+    def _enter(self, number: int) -> bool:
+        """Go on in the next segment; False if it does not follow the last one."""
+        if self._pin is None:
+            return False
+        last = self.segments[number - 1]
+        try:
+            segment = self._link(self._pin, number)
+        except FileNotFoundError:
+            return False
+        opening = opening_state(segment.file, segment.number)
+        if opening is None or read_previous_end(opening.payload) != last.end:
+            return False
+        for one in self.segments.values():
+            if one.summary is None and one is not last:
+                self._try_summary(self._pin, one)
+        with self.guard:
+            last.seal()
+            self.segments[number] = segment
+        self._read_on(number)
+        return True
+
+    def _build(self) -> None:
+        """Start from the files, as often as it takes."""
+        self._is_sound = False
+        for _ in range(_ATTEMPTS):
+            pin = Pin.make(self.fs, self.path, self._journal)
+            try:
+                built = self._try_build(pin)
+            except FileNotFoundError as error:
+                # Retired meanwhile, so that the head has moved as well.
+                pin.remove()
+                vanished = error
+                continue
+            except BaseException:
+                pin.remove()
+                raise
+            self._adopt(built)
+            self._is_sound = True
+            return
+        raise Corrupt(
+            "the segment is missing; restore it from a backup, or let the owner go on without it",
+            path=str(vanished.filename or self._journal),
+            offset=0,
+        ) from vanished
+
+    def _try_build(self, pin: Pin) -> _Built:
+        settings = self._read_settings()
+        head = read_reach(self.fs, self.path)
+        if head is None:
+            return self._recover(pin, settings)
+        base, opening = self._newest(pin, head)
+        try:
+            state, older = State.from_json(opening.payload)
+        except Corrupt as damage:
+            raise damage.at(base.path, 0) from damage
+        replay = Replay(state, self.bucket.of)
+        tail = read_tail(base, 0, head=head, spine=self._spine_of(base))
+        self._complain(tail.findings)
+        replay.index(base, tail.findings, apply=True)
+        base.end = tail.end
+        ends = {base.number - 1: read_previous_end(opening.payload)}
+        segments = {}
+        for number in sorted({*older} - replay.retired):
+            segment = segments[number] = self._link(pin, number)
+            segment.origin = state.adopted.get(number)
+            self._index_sealed(pin, segment, ends.get(number), replay)
+        segments[base.number] = base
+        return _Built(settings, head, pin, segments, state, replay, replay.damages)
+
+    def _recover(self, pin: Pin, settings: Settings) -> _Built:
+        """Without a head: what opening the folder would lead to, over a shadow of the links."""
+        for name in self.fs.list_folder(self._journal):
+            pin.link(name)
+        shadow = ShadowFileSystem(self.fs)
+        try:
+            recovered = Recovery(
+                shadow,
+                OpenFiles(shadow, write=False),
+                pin.folder,
+                bucket_of=self.bucket.of,
+                tolerate_damage=self.tolerates_damage,
+            ).run()
+        except Corrupt as damage:
+            if read_reach(self.fs, self.path) is not None:
+                # An owner has come, and does in earnest what was tried here.
+                raise FileNotFoundError(damage.reason) from damage
+            path = self._journal / (damage.path or self._journal).name
+            raise damage.at(path, damage.offset or 0) from damage
+        if recovered is None:
+            raise Corrupt("the journal is empty", path=self._journal, offset=0)
+        segments = {
+            segment.number: segment
+            for segment in recovered.segments
+            if segment.number not in recovered.retired
+        }
+        pin.keep(segments.values())
+        state = recovered.state
+        replay = Replay(state, self.bucket.of)
+        return _Built(settings, None, pin, segments, state, replay, recovered.damages)
+
+    def _read_settings(self) -> Settings:
+        """What the folder is; raises if it is none, or another than this handle was told."""
+        try:
+            settings = read_settings(self.fs, self.path, kind=self.options.kind)
+        except (FileNotFoundError, NotADirectoryError):
+            settings = None
+        if settings is None:
+            raise NotAQueue(f"{self.path} holds no queue, and a reader makes none")
+        self.bucket = choose_of(settings, self.options)
+        schema = self.options.schema
+        if schema is not None and settings.versions.evolve(schema) is not settings.versions:
+            raise SchemaMismatch(
+                f"{self.path} does not have this schema, and a reader cannot change it; open it "
+                "without `schema`"
+            )
+        return settings
+
+    def _newest(self, pin: Pin, head: Head) -> tuple[Segment, Found]:
+        """The newest segment that has begun, and its opening state."""
+        names = [name for name in self.fs.list_folder(self._journal) if _NAME.fullmatch(name)]
+        for name in sorted(names, reverse=True):
+            segment = self._link(pin, int(name[:16]))
+            opening = opening_state(segment.file, segment.number)
+            if opening is not None:
+                return segment, opening
+            if segment.number <= head.place >> 32:
+                break
+            pin.unlink([segment])
+        raise Corrupt(
+            "no segment has a state that can be read; let its owner open the queue",
+            path=self._journal,
+            offset=0,
+        )
+
+    def _index_sealed(self, pin: Pin, segment: Segment, end: int | None, replay: Replay) -> None:
+        """Know the frames of an older segment, by its summary, or read it whole if it has none."""
+        if not self._try_summary(pin, segment):
+            tail = read_tail(segment, 0, head=None, end=end, spine=self._spine_of(segment))
+            self._complain(tail.findings)
+            replay.index(segment, tail.findings, apply=False)
+            segment.end = tail.end
+            segment.seal()
+
+    def _spine_of(self, segment: Segment) -> Callable[[], list[SpineEntry]]:
+        # Where it is matters only if it is read, which is seldom.
+        return lambda: read_spine(self.fs, self._journal / segment.spine_path.name, segment.number)
+
+    def _link(self, pin: Pin, number: int) -> Segment:
+        path = segment_path(pin.folder, number)
+        try:
+            pin.link(path.name)
+        except FileNotFoundError:
+            # One that was just adopted has its proper name a moment later.
+            pin.link(path.name, waiting_path(pin.folder, number).name)
+        file = self._files.existing(path)
+        return Segment(self.fs, pin.folder, number, file, start=0, end=0)
+
+    def _try_summary(self, pin: Pin, segment: Segment) -> bool:
+        """Use the summary of a segment, if it has one that is finished."""
+        try:
+            pin.link(segment.summary_path.name)
+        except FileNotFoundError:
+            return False
+        except FileExistsError:
+            pass
+        try:
+            segment.read_summary()
+        except Corrupt:
+            pin.unlink_name(segment.summary_path.name)
+            return False
+        return True
+
+    def _adopt(self, built: _Built) -> None:
+        """Let what was built replace what was known."""
+        with self.guard:
+            before = (self._pin, self.holds, self.segments) if self._pin is not None else None
+            self.settings, self._head, self._pin = built.settings, built.head, built.pin
+            self.segments, self.state, self._replay = built.segments, built.state, built.replay
+            self.holds = Holds(built.pin.unlink)
+            self.index = Index(self.segments, self.state)
+            self.reader = FrameReader(self.segments, self.settings.versions, own_from=2**63)
+            self._align_cursors()
+        if before is not None:
+            pin, holds, segments = before
+            pin.leave()
+            holds.remove(list(segments.values()))
+        if built.damages:
+            self._count_without(built.damages)
+
+    def _align_cursors(self) -> None:
+        """One cursor for each fork there is, which starts from the index. Under the guard."""
+        for id, cursor in list(self.cursors.items()):
+            fork = self.state.forks.get(id)
+            if fork is None:
+                self.cursors.pop(id).is_removed = True
+            else:
+                cursor.rebase(fork, self.state, self.index, self.reader)
+        for id in self.state.forks.keys() - self.cursors.keys():
+            self._add_cursor(id)
+
+    def _add_cursor(self, fork_id: int) -> Cursor:
+        cursor = super()._add_cursor(fork_id)
+        cursor.lock = self._lock
+        return cursor
+
+    def _complain(self, findings: list[Finding]) -> None:
+        """Raise over damage, or go on without what is damaged, as the reader was told."""
+        for found in findings:
+            if isinstance(found, Damage):
+                number, offset = split_place(found.place)
+                path = segment_path(self._journal, number)
+                if not self.tolerates_damage:
+                    raise Corrupt(found.reason, path=path, offset=offset)
+                logger.error("%s, offset %d: %s; read past it", path, offset, found.reason)
+
+    def _count_without(self, damages: list[Damage]) -> None:
+        """Leave damaged records out, and count again what each fork has left."""
+        with self.guard:
+            self.state.quarantined.update({damage.place: damage.rows for damage in damages})
+            self._align_cursors()
+        everything = cover_all(0, self.state.arrived)
+        live = {id: count_covered(self, cursor, everything) for id, cursor in self.cursors.items()}
+        with self.guard:
+            self.state.recount(live, self.state.arrived)
+            self.state.forgiving = False
+
+
+def _identity(head: Head | None) -> tuple[int, int] | None:
+    return None if head is None else head.identity

@@ -1,0 +1,1 @@
+"""From the files of a journal back to what is known."""

@@ -1,0 +1,1 @@
+"""What is done about room, garbage and damage while a queue is used."""

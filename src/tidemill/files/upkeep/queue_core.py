@@ -1,0 +1,183 @@
+"""What the consuming ends of one queue share: folder, upkeep, room, and what to do about damage."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import NoReturn
+
+from tidemill.errors import Bug, Corrupt, ReadOnly
+from tidemill.files import advice
+from tidemill.files.commit.operation import Quarantine
+from tidemill.files.disk.storage import storage_errors
+from tidemill.files.folder.count import count_covered
+from tidemill.files.folder.folder import Folder
+from tidemill.files.folder.quarantine import keep_copy
+from tidemill.files.folder.view import View
+from tidemill.files.format.record import ENVELOPE_BYTES, padded, split_place
+from tidemill.files.journal.journal import JOURNAL_NAME
+from tidemill.files.journal.scan import Damage
+from tidemill.files.journal.segment import segment_path
+from tidemill.files.merge.cursor import Cursor
+from tidemill.files.merge.frame_reader import DamagedFrame
+from tidemill.files.readers.follower import Follower
+from tidemill.files.state.cut import cover_all
+from tidemill.files.upkeep.maintenance import Maintenance
+from tidemill.files.upkeep.room import Room
+
+logger = logging.getLogger(__name__)
+
+
+class QueueCore:
+    """One open queue."""
+
+    is_read_only = False
+
+    def __init__(self, folder: Folder, maintenance: Maintenance, room: Room) -> None:
+        self.folder = folder
+        self.view: View = folder
+        self.maintenance = maintenance
+        self.room = room
+        room.handle_damage = self.handle_damage
+        self.forks_lock = threading.Lock()  # one fork is made or removed at a time
+
+    def refusal(self) -> ReadOnly:
+        """The error of a call that would change a queue that may only be read."""
+        raise Bug("this queue may be changed")
+
+    def close(self) -> None:
+        """Finish what is under way and let the folder go."""
+        self.folder.check_not_within()
+        self.maintenance.stop()
+        self.folder.close()
+
+    def __del__(self) -> None:
+        # Nobody is left who could close it.
+        maintenance = self.__dict__.get("maintenance")
+        if maintenance is not None:
+            maintenance.abandon()
+
+    def after_ack(self, items: int) -> None:
+        """Called after a consumer has moved on, or is gone."""
+        self.maintenance.after_ack(items)
+
+    def handle_damage(self, damage: DamagedFrame) -> None:
+        """Set a frame aside that turned out to be damaged, or raise, as the queue was told."""
+        if self.folder.options.on_corruption == "abort":
+            raise Corrupt(
+                f"{damage.reason}; {advice.doctor(self.folder.path)} tells what is lost; open with "
+                "on_corruption='continue' to set the record aside",
+                path=damage.path,
+                offset=damage.offset,
+            ) from damage
+        self.set_aside([_damage(damage)])
+
+    def set_aside(self, damages: list[Damage]) -> None:
+        """Copy damaged records to the quarantine, and go on without them."""
+        folder = self.folder
+        known = folder.state.quarantined
+        with folder.all_cursors() as cursors:
+            found = {damage.place: damage for damage in damages if damage.place not in known}
+            try:
+                live, arrived = self._count_without(found, cursors)
+                for place in list(found):
+                    self._set_aside_one(found[place], live, arrived)
+                    del found[place]
+            except BaseException:
+                # What is not written down as set aside must not be passed over either.
+                with folder.guard:
+                    for place in found:
+                        known.pop(place, None)
+                    for cursor in cursors:
+                        cursor.forget()
+                raise
+
+    def _count_without(
+        self, found: dict[int, Damage], cursors: list[Cursor]
+    ) -> tuple[dict[int, int], int]:
+        """(what each fork has left without these records, up to which seq); more that turn out to
+        be damaged join them.
+        """
+        folder = self.folder
+        while True:
+            with folder.guard:
+                # From here on the index leaves them out, so that counting does not meet them again.
+                folder.state.quarantined.update(
+                    {place: damage.rows for place, damage in found.items()}
+                )
+                arrived = folder.state.arrived
+            try:
+                everything = cover_all(0, arrived)
+                live = {
+                    cursor.fork.id: count_covered(folder, cursor, everything) for cursor in cursors
+                }
+                return live, arrived
+            except DamagedFrame as another:
+                found[another.entry.place] = _damage(another)
+
+    def _set_aside_one(self, damage: Damage, live: dict[int, int], arrived: int) -> None:
+        folder = self.folder
+        number, offset = split_place(damage.place)
+        path = segment_path(folder.journal.folder, number)
+        with storage_errors("setting aside a record of", path):
+            segment = folder.journal.segments.get(number)
+            # Of a segment that is missing there is nothing to keep.
+            data = b"" if segment is None else segment.file.pread(damage.length, offset)
+            copy = keep_copy(
+                folder.fs, folder.path, place=damage.place, data=data, reason=damage.reason
+            )
+        folder.commit(Quarantine(damage.place, damage.rows, live, arrived))
+        logger.error(
+            "%s, offset %d: %s; %d items are lost, the bytes were copied to %s",
+            path,
+            offset,
+            damage.reason,
+            damage.rows,
+            copy,
+        )
+
+
+class ReaderCore(QueueCore):
+    """One queue that is open to be read only. It has no folder of its own: whoever asks for it
+    wants to change something.
+    """
+
+    is_read_only = True
+
+    def __init__(self, follower: Follower) -> None:
+        self.view = self._follower = follower
+        self.forks_lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("folder", "maintenance", "room"):
+            raise self.refusal()
+        raise AttributeError(name)
+
+    def refusal(self) -> ReadOnly:
+        return ReadOnly(
+            f"{self.view.path} was opened with read_only=True; only its owner changes it"
+        )
+
+    def handle_damage(self, damage: DamagedFrame) -> None:
+        if not self.view.tolerates_damage:
+            # Not the link that was read, which is gone when the reader is.
+            path = segment_path(self.view.path / JOURNAL_NAME, damage.entry.segment)
+            raise Corrupt(
+                f"{damage.reason}; {advice.doctor(self.view.path)} tells what is lost; open with "
+                "on_corruption='continue' to read past it",
+                path=path,
+                offset=damage.offset,
+            ) from damage
+        logger.error("%s; read past it", damage)
+        self._follower.set_aside(damage.entry.place, damage.entry.rows)
+
+    def after_ack(self, items: int) -> None:
+        pass  # The owner looks at the pointers when it is time for upkeep.
+
+    def close(self) -> None:
+        self._follower.close()
+
+
+def _damage(found: DamagedFrame) -> Damage:
+    entry = found.entry
+    return Damage(entry.place, padded(ENVELOPE_BYTES + entry.length), entry.rows, found.reason)
