@@ -281,7 +281,7 @@ def test_a_reader_that_is_interrupted_while_it_sets_a_frame_aside_counts_again(
         with tm.PriorityQueue(tmp_path, read_only=True, on_corruption="continue") as reader:
             assert len(reader) == 20 * ROWS
             _damage(tmp_path, 5)
-            _Once(monkeypatch, follower, "count_covered", KeyboardInterrupt())
+            _Once(monkeypatch, follower, "count_left", KeyboardInterrupt())
             with pytest.raises(KeyboardInterrupt):
                 reader.peek(20 * ROWS)
             assert len(reader.peek(20 * ROWS)) == len(reader) == 19 * ROWS

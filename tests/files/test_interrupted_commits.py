@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import shutil
 import signal
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -21,6 +19,7 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
+from tests.interrupting import interrupted_at
 from tidemill.files.commit.combining import Combining, Request
 from tidemill.files.folder.folder import Folder
 from tidemill.files.journal.journal import Journal
@@ -96,49 +95,6 @@ def test_a_log_goes_on_with_a_new_publisher(
     assert tm.doctor.verify(tmp_path / "log").worst is None
 
 
-def _interrupted_at(
-    number: int,
-    call: Callable[[], object],
-    *,
-    source: str = SOURCE,  # of the functions that count
-    is_due: Callable[[], bool] = lambda: True,  # whether they count by now
-) -> bool:
-    """Break a call off where Python looks for Ctrl-C: when a function of ours is entered, or one of
-    C's returns to it, for the so many-th time. False if it ends before.
-    """
-    count = 0
-
-    def interrupt(frame: FrameType, event: str, _argument: object) -> None:
-        nonlocal count
-        if event in ("call", "c_return") and source in frame.f_code.co_filename:
-            if _is_collecting(frame):
-                return
-            count += is_due()
-            if count == number and is_due():
-                sys.setprofile(None)
-                raise KeyboardInterrupt
-
-    sys.setprofile(interrupt)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.setprofile(None)
-    return count >= number
-
-
-def _is_collecting(frame: FrameType | None) -> bool:
-    """Whether this is a finalizer, of anything that became garbage before: Python reports what it
-    raises, and goes on.
-    """
-    while frame is not None:
-        if frame.f_code.co_name == "__del__":
-            return True
-        frame = frame.f_back
-    return False
-
-
 def _read(queue: tm.PriorityQueue) -> None:
     with queue.read(2) as read:
         read.push(PUSHED[5:])
@@ -180,7 +136,7 @@ def test_nobody_waits_for_ever_behind_a_call_that_was_interrupted(
         queue = tm.PriorityQueue(path, sync=sync, maintain_in_background=False)
         queue.push(PUSHED[:3])
         assert queue.pop().rows() == [(1, b"a")]
-        if not _interrupted_at(number, lambda queue=queue: CALLS[name](queue)):  # type: ignore[misc]
+        if not interrupted_at(number, lambda queue=queue: CALLS[name](queue), SOURCE):  # type: ignore[misc]
             break
         # A thread that hangs must not keep the tests from ending.
         other = threading.Thread(target=go_on, args=[queue], daemon=True)
@@ -230,10 +186,10 @@ def test_nobody_waits_for_ever_behind_an_interrupt_that_comes_last(
         monkeypatch.setattr(Journal, "append", last)
         is_last.clear()
         try:
-            was_interrupted = _interrupted_at(
+            was_interrupted = interrupted_at(
                 number,
                 lambda queue=queue: queue.push(PUSHED[3:5]),  # type: ignore[misc]
-                source="combining.py",
+                "combining.py",
                 is_due=is_last.is_set,
             )
         except tm.DiskFull:
@@ -359,13 +315,18 @@ def test_the_handler_of_a_signal_that_closes_a_queue_in_use_is_told_so(
     queue.push([b"b"])
     main = threading.get_ident()
 
+    has_come = threading.Event()
+
     def stop(*_: object) -> None:
-        fs.may_sync.set()
+        has_come.set()
         queue.close()
 
     def interrupt() -> None:
         assert fs.sync_began.wait(WITHIN_S)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        # A signal that comes right before a thread falls asleep does not wake it.
+        while not has_come.wait(0.1):
+            signal.pthread_kill(main, signal.SIGUSR1)
+        fs.may_sync.set()
 
     fs.sync_began.clear()
     fs.may_sync.clear()
@@ -382,3 +343,24 @@ def test_the_handler_of_a_signal_that_closes_a_queue_in_use_is_told_so(
     queue.close()
     with tm.PriorityQueue(tmp_path) as again:
         assert len(again) in ((2, 3) if call == "push" else (1, 2))
+
+
+def test_an_interrupt_while_all_forks_are_held_leaves_none_of_them_held(tmp_path: Path) -> None:
+    for number in range(1, 200):
+        queue = tm.PriorityQueue(tmp_path / str(number), sync="none", maintain_in_background=False)
+        for fork in ("one", "two", "three"):
+            queue.fork(fork)
+
+        def hold(queue: tm.PriorityQueue = queue) -> None:
+            with queue._core.folder.all_cursors():
+                pass
+
+        # Also within what the standard library does for it.
+        was_interrupted = interrupted_at(number, hold, "")
+        closing = threading.Thread(target=queue.close, daemon=True)
+        closing.start()
+        closing.join(WITHIN_S)
+        assert not closing.is_alive(), f"interrupted for the {number}th time"
+        if not was_interrupted:
+            break
+    assert number > 10

@@ -186,7 +186,7 @@ def test_they_do_so_too_with_several_layers_and_many_late_frames(
         "late._JOINED_PART": 1,
         "merge._REFINED_ROWS": 4,
     }.items():
-        monkeypatch.setattr(f"tidemill.files.{name}", value)
+        monkeypatch.setattr(f"tidemill.files.merge.{name}", value)
     layers: list[int] = []
     aheads: list[int] = []
     begin, sort = Layers.begin, SortedAhead.__init__

@@ -17,10 +17,11 @@ from tidemill.files.format.documents import natural, pack_document, parse_docume
 from tidemill.files.format.frame_table import Entry
 from tidemill.files.format.record import ENVELOPE_BYTES, Kind, padded
 from tidemill.files.journal.draft import Draft, LateBody, PreparedFrame
+from tidemill.files.journal.scan import Damage
 from tidemill.files.state.bucket import Keys
 from tidemill.files.state.cut import CUT_BYTES, Cut, pack_cut
 from tidemill.files.state.state import State
-from tidemill.limits import LAST_ROOM_BYTES, SEGMENTS_MAX, SEQ_MAX
+from tidemill.limits import LAST_ROOM_BYTES, SEGMENT_BYTES_MAX, SEGMENTS_MAX, SEQ_MAX
 from tidemill.names import check_name
 
 _CUT = Kind.CUT
@@ -287,20 +288,24 @@ class Retire(Operation):
 
 
 class Quarantine(Operation):
-    """A damaged record is set aside; `live` is what each fork has left without it, up to the seq
-    `arrived`.
+    """Damaged records are set aside, all or none; `live` is what each fork has left without them,
+    up to the seq `arrived`.
     """
 
-    def __init__(self, place: int, rows: int, live: dict[int, int], arrived: int) -> None:
-        document = {"place": place, "rows": rows, "live": list(live.items()), "arrived": arrived}
-        super().__init__(sync=True, closing=_twice(Kind.QUARANTINE, document))
-        self.place = place
-        self.rows = rows
+    def __init__(self, damages: Sequence[Damage], live: dict[int, int], arrived: int) -> None:
+        closing: list[tuple[Kind, bytes]] = []
+        for place, length, rows, _ in damages:
+            document = {"place": place, "rows": rows, "live": list(live.items())}
+            document |= {"arrived": arrived, "length": length}
+            closing += _twice(Kind.QUARANTINE, document)
+        super().__init__(sync=True, closing=closing)
+        self.damages = damages
         self.live = live
         self.arrived = arrived
 
     def apply(self, state: State) -> None:
-        state.quarantine(self.place, self.rows, self.live, self.arrived)
+        for place, length, rows, _ in self.damages:
+            state.quarantine(place, rows, length, self.live, self.arrived)
 
 
 def _twice(kind: Kind, document: dict[str, Any]) -> list[tuple[Kind, bytes]]:
@@ -341,13 +346,14 @@ def unpack_retire(
     )
 
 
-def unpack_quarantine(payload: bytes) -> tuple[int, int, dict[int, int], int]:
-    """(place, rows, what forks have left, up to which seq)."""
+def unpack_quarantine(payload: bytes) -> tuple[int, int, int, dict[int, int], int]:
+    """(place, rows, bytes or 0 if it does not say, what forks have left, up to which seq)."""
     return parse_document(
         payload,
         lambda found: (
             natural(found["place"]),
             natural(found["rows"]),
+            natural(found.get("length", 0), SEGMENT_BYTES_MAX),
             *_counts(found),
         ),
     )

@@ -1,20 +1,52 @@
-"""Counts what a cut would consume, reading only the frames it splits."""
+"""Counts what a cut would consume, reading only the frames it splits, and what damage leaves."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidemill.files.folder.view import View
 from tidemill.files.format.frame_table import Entry, FrameList
+from tidemill.files.format.record import ENVELOPE_BYTES, padded
+from tidemill.files.journal.scan import Damage
 from tidemill.files.merge.cursor import Cursor
+from tidemill.files.merge.frame_reader import DamagedFrame
 from tidemill.files.state.bucket import Custom
-from tidemill.files.state.cut import Cut
+from tidemill.files.state.cut import Cut, cover_all
 from tidemill.limits import INT64_MAX, INT64_MIN
 
 
-def count_covered(folder: View, cursor: Cursor, cut: Cut) -> int:
-    """How many items of the fork the cut covers. The caller holds the cursor's lock."""
+def count_left(
+    folder: View, cursors: Iterable[Cursor], damages: dict[int, Damage], arrived: int
+) -> dict[int, int]:
+    """How many items up to the seq `arrived` each fork has left without damaged records, which are
+    given by place; those that turn out to be damaged join them. The caller holds the cursors.
+    """
+    everything = cover_all(0, arrived)
+    while True:
+        try:
+            return {
+                cursor.fork.id: count_covered(folder, cursor, everything, damages)
+                for cursor in cursors
+            }
+        except DamagedFrame as another:
+            damages[another.entry.place] = damage_of(another)
+
+
+def damage_of(found: DamagedFrame) -> Damage:
+    """A frame that could not be read, as the scan of its segment would have found it."""
+    entry = found.entry
+    return Damage(entry.place, padded(ENVELOPE_BYTES + entry.length), entry.rows, found.reason)
+
+
+def count_covered(
+    folder: View, cursor: Cursor, cut: Cut, without: Collection[int] = frozenset()
+) -> int:
+    """How many items of the fork the cut covers, but for frames at these places. The caller holds
+    the cursor's lock.
+    """
     low, high = bucket_bounds(folder, cut.low, cut.high)
     with folder.guard:
         buckets = folder.index.buckets(low, high)
@@ -24,6 +56,8 @@ def count_covered(folder: View, cursor: Cursor, cut: Cut) -> int:
         ahead = folder.index.read_ahead(bucket, folder.guard)
         with folder.guard:
             frames = cursor.live_frames(folder.index.frames(bucket, ahead))
+        if without:
+            frames = frames.without(without)
         rows += sum(_count(cursor, entry, cut) for entry in frames.where(_reached(frames, cut)))
     return rows
 

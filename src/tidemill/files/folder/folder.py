@@ -40,6 +40,7 @@ from tidemill.files.disk.filesystem import FileSystem
 from tidemill.files.disk.open_files import OpenFiles
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.folder.folder_options import FolderOptions, choose_of
+from tidemill.files.folder.holding import holding, is_mine
 from tidemill.files.folder.strangers import refuse_links, refuse_strangers
 from tidemill.files.folder.view import View
 from tidemill.files.format.settings import Settings, read_settings, write_settings
@@ -68,7 +69,7 @@ class Folder(View):
 
     def __init__(self, fs: FileSystem, clock: Clock, path: Path, options: FolderOptions) -> None:
         super().__init__(fs, clock, path)
-        self._has_let_go = False  # of files and lock
+        self.has_let_go = False  # of files and lock
         self.options = options
         self.buckets_open_max = options.buckets_open_max
         self.tolerates_damage = options.on_corruption == "continue"
@@ -122,17 +123,16 @@ class Folder(View):
     @contextmanager
     def all_cursors(self) -> Iterator[list[Cursor]]:
         """Hold every fork still: no choice and no take happens meanwhile. Pushes go on."""
-        with ExitStack() as held:
-            cursors: dict[int, Cursor] = {}
-            while True:
-                with self.guard:
-                    fresh = sorted(self.cursors.keys() - cursors.keys())
-                    cursors.update({fork: self.cursors[fork] for fork in fresh})
-                # A fork may be made of one that is not held yet; once all are, none can.
-                if not fresh:
-                    break
-                for fork in fresh:
-                    held.enter_context(cursors[fork].lock)
+        cursors: dict[int, Cursor] = {}
+
+        def fresh() -> list[Any]:
+            # A fork may be made of one that is not held yet; once all are, none can.
+            with self.guard:
+                forks = sorted(self.cursors.keys() - cursors.keys())
+                cursors.update({fork: self.cursors[fork] for fork in forks})
+            return [cursors[fork].lock for fork in forks]
+
+        with holding(fresh):
             yield [cursor for cursor in cursors.values() if not cursor.is_removed]
 
     def check_not_within(self) -> None:
@@ -140,7 +140,7 @@ class Folder(View):
         signal, would be to wait for ever.
         """
         locks = [self.guard, *[cursor.lock for cursor in list(self.cursors.values())]]
-        if self.committer.is_led_here or any(map(_is_mine, locks)):
+        if self.committer.is_led_here or any(map(is_mine, locks)):
             raise CallerError(
                 f"{self.path} cannot be closed in the middle of a call of the same thread, by the "
                 "handler of a signal; raise an exception there, and close it behind the call"
@@ -156,14 +156,14 @@ class Folder(View):
                 self._wake()
         # Whoever is reading or writing ends first, or files would be closed under their hands.
         with self.all_cursors():
-            if self._has_let_go:
+            if self.has_let_go:
                 return
             # An interrupt up to here leaves the rest to the next call.
             try:
                 self.committer.request([Operation(sync=False)])
             except Closed:
                 pass  # As it should be: those that are under way are done, and none follow.
-            self._has_let_go = True
+            self.has_let_go = True
             try:
                 self.journal.close(clean=self.journal.failure is None)
             finally:
@@ -172,9 +172,9 @@ class Folder(View):
 
     def let_go(self) -> None:
         """Close files and lock as they are: nobody is left who could close the folder."""
-        if not self.is_here or self._has_let_go:
+        if not self.is_here or self.has_let_go:
             return
-        self.is_closed = self._has_let_go = True
+        self.is_closed = self.has_let_go = True
         try:
             self.journal.close(clean=False)
             self._files.close()
@@ -440,8 +440,3 @@ class Folder(View):
     def _forget_all(self) -> None:
         for cursor in self.cursors.values():
             cursor.forget()
-
-
-def _is_mine(lock: Any) -> bool:
-    """Whether this thread holds a lock that it could take again."""
-    return bool(lock._is_owned())

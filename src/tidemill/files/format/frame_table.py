@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -106,6 +106,10 @@ class FrameList:
 
     def where(self, mask: NDArray[np.bool_]) -> FrameList:
         return FrameList(self.rows[mask], self.segments[mask])
+
+    def without(self, places: Collection[int]) -> FrameList:
+        """Those at other places."""
+        return self.where(~np.isin(self.places, np.array(list(places), np.int64)))
 
     def sorted_by_key(self) -> FrameList:
         """By least key, then least seq."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
-import numpy as np
-
 from tidemill.files.format.frame_table import Entries, Entry, FrameList, buckets_of
 from tidemill.files.index.holders import Holders
 from tidemill.files.index.lately_read import NOTHING_AHEAD, LatelyRead, ReadAhead
@@ -117,8 +115,7 @@ class Index:
         """The frames of these parts, less the ones that were set aside."""
         frames = FrameList.of(parts)
         if self._state.quarantined:
-            set_aside = np.array(list(self._state.quarantined), np.int64)
-            frames = frames.where(~np.isin(frames.places, set_aside))
+            frames = frames.without(self._state.quarantined)
         return frames
 
 

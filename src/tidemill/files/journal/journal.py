@@ -31,7 +31,7 @@ from tidemill.files.journal.draft import Draft, write_late
 from tidemill.files.journal.head import HeadFile
 from tidemill.files.journal.hold import Holds
 from tidemill.files.journal.rest import Rest, reserve_of
-from tidemill.files.journal.segment import Segment, segment_path
+from tidemill.files.journal.segment import Segment, segment_path, with_blanks
 from tidemill.files.journal.segment_file import make_file, unmake_file
 from tidemill.files.journal.spare import Spare
 from tidemill.files.journal.spine import SpineEntry, SpineFile
@@ -325,8 +325,8 @@ class Journal:
         standing = [other for other in list(self.segments) if other not in self.retired]
         if state is None:
             state = self._describe_state(standing, previous_end)
-        half = padded(ENVELOPE_BYTES + len(state))
-        size = 2 * half
+        state = with_blanks(state, self.segment_bytes)
+        size = 2 * padded(ENVELOPE_BYTES + len(state))
         allocated = max(self.capacity(size), size + needed)
         check_offset(allocated)
         draft = Draft(make_place(number, 0), self.synced, self.epoch, next_seq=0, time_us=0)

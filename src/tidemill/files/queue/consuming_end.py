@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemill.batch import Batch
 from tidemill.clock import wait_seconds
-from tidemill.errors import ForkRemoved, InvalidInput, InvalidKey, ReadInProgress
+from tidemill.errors import Bug, ForkRemoved, InvalidInput, InvalidKey, ReadInProgress
 from tidemill.files.commit.operation import Consume, MakeFork
 from tidemill.files.folder.count import count_covered
 from tidemill.files.journal.draft import PreparedFrame
@@ -379,12 +379,21 @@ class ConsumingEnd:
         if not cursor.knows(selection):
             # Frames were moved or given up since the choice; count what is really left of it.
             rows = count_covered(folder, cursor, cut)
+        if rows > cursor.fork.live:
+            raise self._miscounted(rows)
         sync = folder.syncs_takes or (folder.syncs_pushes and bool(frames))
         folder.commit(Consume(cursor.fork.id, cut, rows, sync, selection, frames))
 
     def _cut(self, cut: Cut, rows: int) -> None:
-        folder = self._core.folder
-        folder.commit(Consume(self._cursor.fork.id, cut, rows, folder.syncs_takes))
+        folder, fork = self._core.folder, self._cursor.fork
+        if rows > fork.live:
+            raise self._miscounted(rows)
+        folder.commit(Consume(fork.id, cut, rows, folder.syncs_takes))
+
+    def _miscounted(self, rows: int) -> Bug:
+        """The error of a cut that, once written, would keep the folder from being opened."""
+        name, live = self._cursor.fork.name, self._cursor.fork.live
+        return Bug(f"fork {name!r} was about to consume {rows} items, and has {live}")
 
     def _after_take(self, rows: int) -> None:
         # Not by len(), which raises once the queue is closed; what was taken must reach the caller.

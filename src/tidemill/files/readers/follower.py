@@ -27,12 +27,12 @@ from tidemill.files.disk.filesystem import FileSystem
 from tidemill.files.disk.open_files import OpenFiles
 from tidemill.files.disk.shadow import ShadowFileSystem
 from tidemill.files.disk.storage import storage_errors
-from tidemill.files.folder.count import count_covered
+from tidemill.files.folder.count import count_left
 from tidemill.files.folder.folder_options import FolderOptions, choose_of
 from tidemill.files.folder.strangers import refuse_links
 from tidemill.files.folder.view import View
 from tidemill.files.format.frame_table import FrameList, buckets_of
-from tidemill.files.format.record import Kind, split_place
+from tidemill.files.format.record import Kind
 from tidemill.files.format.settings import Settings, read_settings
 from tidemill.files.index.index import Index
 from tidemill.files.journal.head import Head
@@ -43,13 +43,12 @@ from tidemill.files.journal.segment import Segment, segment_path
 from tidemill.files.journal.spine import SpineEntry, read_spine
 from tidemill.files.merge.cursor import Cursor
 from tidemill.files.merge.frame_reader import FrameReader
-from tidemill.files.readers.reach import read_reach
-from tidemill.files.readers.tail import read_tail
+from tidemill.files.readers.reach import identity_of, read_reach
+from tidemill.files.readers.tail import damages_in, kinds_of, read_tail, set_aside_of
 from tidemill.files.recovery.adoption import waiting_path
 from tidemill.files.recovery.recovery import Recovery
 from tidemill.files.recovery.replay import Replay
 from tidemill.files.sharing.pin import Pin, try_sweep_readers
-from tidemill.files.state.cut import cover_all
 from tidemill.files.state.state import State, read_previous_end
 
 logger = logging.getLogger(__name__)
@@ -88,6 +87,7 @@ class Follower(View):
         self._head: Head | None = None
         self._pin: Pin | None = None
         self._is_sound = False  # False: build anew before anything is shown
+        self._passed_over: dict[int, Damage] = {}  # by place: frames the owner has not set aside
         with storage_errors("opening", path):
             self._read_settings()
             refuse_links(fs, path)
@@ -140,11 +140,11 @@ class Follower(View):
         self.close()
         return folder
 
-    def set_aside(self, place: int, rows: int) -> None:
+    def set_aside(self, damage: Damage) -> None:
         """Go on without a damaged frame; the owner is to set it aside for good."""
         with self._lock:
             try:
-                self._count_without([Damage(place, 0, rows, "")])
+                self._count_without({damage.place: damage})
             except BaseException:
                 self._is_sound = False
                 raise
@@ -162,46 +162,47 @@ class Follower(View):
 
     def _catch_up(self) -> None:
         head = read_reach(self.fs, self.path)
-        if not self._is_sound or _identity(head) != _identity(self._head):
+        if not self._is_sound or identity_of(head) != identity_of(self._head):
             self._build()
             return
         if head is None:
-            # Nobody has owned the folder since the machine was started.
-            return
+            return  # Nobody has owned the folder since the machine was started.
         number = max(self.segments)
         ahead = (head.place >> 32) - number
         if head == self._head and not (head.passes_pushes or head.passes_takes):
             return
         self._head = head
-        self._read_on(number)
-        if ahead > 1 or (ahead == 1 and not self._enter(number + 1)):
+        if self._read_on(number) and (ahead > 1 or (ahead == 1 and not self._enter(number + 1))):
             self._build()
 
-    def _read_on(self, number: int) -> None:
-        """Apply what was appended to the last segment."""
+    def _read_on(self, number: int) -> bool:
+        """Apply what was appended to the last segment; False if all had to be built anew."""
         active = self.segments[number]
         found = read_tail(active, active.end, head=self._head, spine=self._spine_of(active))
         self._complain(found.findings)
         if not found.findings:
-            return
-        if any(isinstance(one, Damage) for one in found.findings):
-            # What is left of each fork has to be counted anew.
+            return True
+        # What is left has to be counted anew past damage that shows now, and past such as the owner
+        # does not know of: it counts those items among what it consumes.
+        if any(isinstance(one, Damage) for one in found.findings) or (
+            self._passed_over and kinds_of(found.findings) != {Kind.FRAME}
+        ):
             self._build()
-            return
+            return False
         with self.guard:
             known = len(active.entries)
             self._replay.index(active, found.findings, apply=True)
             active.end = found.end
             retired = self._learn(active, found.findings, known)
         self.holds.remove(retired)
+        return True
 
     def _learn(self, active: Segment, findings: list[Finding], known: int) -> list[Segment]:
         """Let index and cursors know of it; returns the segments that went. Under the guard."""
         frames = FrameList.of([(active.number, active.entries[known:])])
         for bucket in buckets_of(frames.rows):
             self.index.hold(bucket, active.number)
-        kinds = {found.envelope.kind for found in findings if isinstance(found, Found)}
-        if kinds == {Kind.FRAME}:
+        if kinds_of(findings) == {Kind.FRAME}:
             for entry in frames:
                 for cursor in self.cursors.values():
                     cursor.note_push(entry)
@@ -281,7 +282,7 @@ class Follower(View):
         for number in sorted({*older} - replay.retired):
             segment = segments[number] = self._link(pin, number)
             segment.origin = state.adopted.get(number)
-            self._index_sealed(pin, segment, ends.get(number), replay)
+            self._index_sealed(pin, segment, ends.get(number), replay, state)
         segments[base.number] = base
         return _Built(settings, head, pin, segments, state, replay, replay.damages)
 
@@ -312,9 +313,8 @@ class Follower(View):
             if segment.number not in recovered.retired
         }
         pin.keep(segments.values())
-        state = recovered.state
-        replay = Replay(state, self.bucket.of)
-        return _Built(settings, None, pin, segments, state, replay, recovered.damages)
+        state, damages = recovered.state, recovered.damages
+        return _Built(settings, None, pin, segments, state, Replay(state, self.bucket.of), damages)
 
     def _read_settings(self) -> Settings:
         """What the folder is; raises if it is none, or another than this handle was told."""
@@ -350,11 +350,14 @@ class Follower(View):
             offset=0,
         )
 
-    def _index_sealed(self, pin: Pin, segment: Segment, end: int | None, replay: Replay) -> None:
+    def _index_sealed(
+        self, pin: Pin, segment: Segment, end: int | None, replay: Replay, state: State
+    ) -> None:
         """Know the frames of an older segment, by its summary, or read it whole if it has none."""
         if not self._try_summary(pin, segment):
-            tail = read_tail(segment, 0, head=None, end=end, spine=self._spine_of(segment))
-            self._complain(tail.findings)
+            known, spine = set_aside_of(segment, state), self._spine_of(segment)
+            tail = read_tail(segment, 0, head=None, end=end, spine=spine, set_aside=known)
+            self._complain(tail.findings, state)
             replay.index(segment, tail.findings, apply=False)
             segment.end = tail.end
             segment.seal()
@@ -402,8 +405,14 @@ class Follower(View):
             pin, holds, segments = before
             pin.leave()
             holds.remove(list(segments.values()))
-        if built.damages:
-            self._count_without(built.damages)
+        damages = {damage.place: damage for damage in built.damages} | {
+            place: damage
+            for place, damage in self._passed_over.items()
+            if place >> 32 in self.segments and place not in self.state.quarantined
+        }
+        self._passed_over.clear()
+        if damages:
+            self._count_without(damages)
 
     def _align_cursors(self) -> None:
         """One cursor for each fork there is, which starts from the index. Under the guard."""
@@ -421,27 +430,21 @@ class Follower(View):
         cursor.lock = self._lock
         return cursor
 
-    def _complain(self, findings: list[Finding]) -> None:
-        """Raise over damage, or go on without what is damaged, as the reader was told."""
-        for found in findings:
-            if isinstance(found, Damage):
-                number, offset = split_place(found.place)
-                path = segment_path(self._journal, number)
-                if not self.tolerates_damage:
-                    raise Corrupt(found.reason, path=path, offset=offset)
-                logger.error("%s, offset %d: %s; read past it", path, offset, found.reason)
+    def _complain(self, findings: list[Finding], state: State | None = None) -> None:
+        """Raise over damage that is not set aside by a state, or go on, as the reader was told."""
+        known = {} if state is None else state.quarantined
+        for damage in damages_in(findings, known, self._journal):
+            if not self.tolerates_damage:
+                raise damage
+            logger.error("%s; read past it", damage)
 
-    def _count_without(self, damages: list[Damage]) -> None:
+    def _count_without(self, damages: dict[int, Damage]) -> None:
         """Leave damaged records out, and count again what each fork has left."""
+        arrived = self.arrived
+        live = count_left(self, self.cursors.values(), damages, arrived)
+        self._passed_over |= damages
         with self.guard:
-            self.state.quarantined.update({damage.place: damage.rows for damage in damages})
-            self._align_cursors()
-        everything = cover_all(0, self.state.arrived)
-        live = {id: count_covered(self, cursor, everything) for id, cursor in self.cursors.items()}
-        with self.guard:
-            self.state.recount(live, self.state.arrived)
+            self.state.quarantined.update({place: one.rows for place, one in damages.items()})
+            self.state.recount(live, arrived)
             self.state.forgiving = False
-
-
-def _identity(head: Head | None) -> tuple[int, int] | None:
-    return None if head is None else head.identity
+            self._align_cursors()

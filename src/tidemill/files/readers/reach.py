@@ -33,3 +33,8 @@ def read_reach(fs: FileSystem, folder: Path) -> Head | None:
         if head == before:
             break
     return head
+
+
+def identity_of(head: Head | None) -> tuple[int, int] | None:
+    """What stays the same as long as the journal only grows."""
+    return None if head is None else head.identity

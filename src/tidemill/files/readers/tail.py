@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from tidemill.errors import Corrupt
 from tidemill.files.disk.filesystem import File
-from tidemill.files.format.record import make_place, split_place
+from tidemill.files.format.record import Kind, make_place, split_place
 from tidemill.files.journal.head import Head
 from tidemill.files.journal.scan import Damage, Finding, Found, promised_behind, scan
-from tidemill.files.journal.segment import Segment
+from tidemill.files.journal.segment import Segment, segment_path
 from tidemill.files.journal.spine import SpineEntry
+from tidemill.files.recovery.replay import set_aside_in
+from tidemill.files.state.state import State
 
 
 class Tail(NamedTuple):
@@ -27,24 +31,45 @@ def read_tail(
     head: Head | None,
     end: int | None = None,
     spine: Callable[[], list[SpineEntry]] = list,
+    set_aside: Sequence[SpineEntry] = (),
 ) -> Tail:
     """The operations of a segment from `start` on, up to the first one that is not whole, or may
     not be shown yet; `end`: where the segment is known to end. `spine` is asked if records are
-    missing that were promised.
+    missing that were promised; those that are `set_aside` are stepped over anyhow.
     """
-    tail = _read(segment, start, head, end, [])
+    tail = _read(segment, start, head, end, [*set_aside])
     promised = end
     if end is None and head is not None and head.place >> 32 == segment.number:
         promised = split_place(head.place)[1]
     if promised is None or tail.end >= promised:
         return tail
     entries = [entry for entry in spine() if split_place(entry.place)[1] >= start]
+    entries += set_aside
     tail = _read(segment, start, head, end, entries)
     if tail.end >= promised:
         return tail
     place = make_place(segment.number, tail.end)
     gap = Damage(place, promised - tail.end, 0, "records that were written cannot be read")
     return Tail([*tail.findings, gap], promised)
+
+
+def damages_in(findings: list[Finding], known: Collection[int], journal: Path) -> Iterator[Corrupt]:
+    """The damage among the findings, but for what lies at places that are known, as errors."""
+    for found in findings:
+        if isinstance(found, Damage) and found.place not in known:
+            number, offset = split_place(found.place)
+            yield Corrupt(found.reason, path=segment_path(journal, number), offset=offset)
+
+
+def kinds_of(findings: list[Finding]) -> set[Kind]:
+    """The kinds of the records that were found."""
+    return {found.envelope.kind for found in findings if isinstance(found, Found)}
+
+
+def set_aside_of(segment: Segment, state: State) -> list[SpineEntry]:
+    """What the state has set aside in a segment: it leads past records of unreadable length."""
+    known = set_aside_in(state).values()
+    return [entry for entry in known if entry.place >> 32 == segment.number]
 
 
 def _read(

@@ -40,7 +40,7 @@ from tidemill.files.journal.scan import Damage, Finding, Found, promised_behind,
 from tidemill.files.journal.segment import Segment, segment_path
 from tidemill.files.journal.spine import SpineEntry, read_spine
 from tidemill.files.recovery.adoption import settle
-from tidemill.files.recovery.replay import Replay
+from tidemill.files.recovery.replay import Replay, set_aside_by
 from tidemill.files.state.state import State, read_previous_end
 
 logger = logging.getLogger(__name__)
@@ -109,6 +109,7 @@ class Recovery:
         self._segments: dict[int, Segment] = {}
         self._scanned: dict[int, _Scanned] = {}
         self._vouched = 0
+        self._set_aside: dict[int, SpineEntry] = {}  # by place: records that were, where known
 
     def run(self) -> Recovered | None:
         """The recovered journal, or None if not even its first segment was finished."""
@@ -141,6 +142,7 @@ class Recovery:
                 self._scan(segment)
             else:
                 self._vouched = max(self._vouched, make_place(segment.number, segment.end))
+        self._step_over_what_was_set_aside()
         self._vouched = max([self._vouched, *(one.synced for one in self._scanned.values())])
 
     def _open(self, number: int) -> Segment:
@@ -163,11 +165,30 @@ class Recovery:
     def _scan(self, segment: Segment) -> _Scanned:
         if segment.number not in self._scanned:
             spine = self._read_spine(segment)
-            findings = list(scan(segment.file, segment.number, spine, segment.origin))
+            hints = [one for one in self._set_aside.values() if one.place >> 32 == segment.number]
+            findings = list(scan(segment.file, segment.number, spine + hints, segment.origin))
             one = self._scanned[segment.number] = _Scanned(segment, findings, spine)
             if segment.summary is not None:
                 one.findings = _committed(one, self._vouched, segment.end).findings
         return self._scanned[segment.number]
+
+    def _step_over_what_was_set_aside(self) -> None:
+        """Find what lies behind records of unreadable length again, where neither a spine nor a
+        summary leads past them any more: it was noted how long they are when they were set aside.
+        """
+        findings = [found for one in self._scanned.values() for found in one.findings]
+        damages = [found for found in findings if isinstance(found, Damage)]
+        if not damages:
+            return
+        for found in findings:
+            if isinstance(found, Found):
+                self._set_aside |= set_aside_by(found)
+        for damage in damages:
+            known = self._set_aside.get(damage.place)
+            if known is not None and known.length != damage.length:
+                number = split_place(damage.place)[0]
+                self._scanned.pop(number, None)
+                self._scan(self._segments[number])
 
     def _read_spine(self, segment: Segment) -> list[SpineEntry]:
         if segment.spine_path.name not in self._names:

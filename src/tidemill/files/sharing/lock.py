@@ -69,14 +69,19 @@ class OwnerLock(FileLock):
             file = fs.open(path, create=True)
         except FileExistsError:
             file = fs.open(path, write=True)
-        is_locked = file.lock()
-        pid = None if is_locked else read_owner(file)[0]
-        if pid == os.getpid():
-            # By a handle that nobody may refer to any more, and that is yet to be collected.
-            gc.collect()
+        try:
             is_locked = file.lock()
-        if is_locked:
-            return cls(file, read_owner(file)[1])
+            pid = None if is_locked else read_owner(file)[0]
+            if pid == os.getpid():
+                # By a handle that nobody may refer to any more, and that is yet to be collected.
+                gc.collect()
+                is_locked = file.lock()
+            if is_locked:
+                return cls(file, read_owner(file)[1])
+        except BaseException:
+            # Whoever tries again while the exception is held must not find it locked.
+            file.close()
+            raise
         file.close()
         owner = "another handle in this process" if pid == os.getpid() else f"process {pid}"
         if pid is None:

@@ -190,7 +190,8 @@ def _sweep(fs: FileSystem, folder: Path) -> bool:
     if lock is None:
         return False
     try:
-        if _is_lent(fs, folder):
+        # It may be that of a reader which has ended meanwhile, and another has its name by now.
+        if not lock.file.links() or _is_lent(fs, folder):
             return False
         # A reader that is being born and waits for the lock must see that its folder is gone.
         lock.file.pwrite([b"swept"], 0)

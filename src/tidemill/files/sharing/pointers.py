@@ -103,6 +103,21 @@ def least_pointer(fs: FileSystem, path: Path) -> int:
     return min(read_pointers(fs, path).values(), default=INT64_MAX)
 
 
+def sync_pointers(fs: FileSystem, path: Path) -> None:
+    """Have on disk where the consumers stand, also those that need not be synced with each ack:
+    what they are done with is about to go.
+    """
+    for name in pointer_names(fs, path):
+        try:
+            file = fs.open(path / FOLDER / name)
+        except FileNotFoundError:
+            continue  # It was removed meanwhile.
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
 def take_back_pointers(fs: FileSystem, path: Path, arrived: int) -> None:
     """Let no pointer stand behind the last item, where items were lost that need not be synced:
     the next ones get the same seqs.

@@ -250,6 +250,11 @@ class _Plan:
             for place, rows in theirs.quarantined.items()
             if place >> 32 in numbers
         }
+        after.set_aside_bytes = {
+            place + (self.delta << 32): length
+            for place, length in theirs.set_aside_bytes.items()
+            if place >> 32 in numbers
+        }
         after.adopted = {one.number: one.origin for one in adopted if one.origin is not None}
         # To an adopted frame every fork is the source's root, which alone it was meant for.
         created = make_place(adopted[-1].number + 1, 0)

@@ -15,7 +15,14 @@ from tidemill.files.format.documents import natural, pack_document, parse_docume
 from tidemill.files.format.origin import Origin
 from tidemill.files.state.cut import Cut, Cuts, cover_all
 from tidemill.files.state.log_state import LogState
-from tidemill.limits import FORKS_MAX, ID_MAX, SEGMENTS_MAX, SEQ_MAX, TIME_US_MAX
+from tidemill.limits import (
+    FORKS_MAX,
+    ID_MAX,
+    SEGMENT_BYTES_MAX,
+    SEGMENTS_MAX,
+    SEQ_MAX,
+    TIME_US_MAX,
+)
 from tidemill.names import check_name
 
 ROOT = 0  # the id of the queue's own consuming end
@@ -89,6 +96,7 @@ class State:
         self.forks: dict[int, ForkState] = {ROOT: ForkState(ROOT, "", 0, (), 0, Cuts())}
         self.audiences: dict[int, frozenset[int]] = {}
         self.quarantined: dict[int, int] = {}  # place → rows, of records set aside
+        self.set_aside_bytes: dict[int, int] = {}  # place → bytes of these, where that is known
         self.adopted: dict[int, Origin] = {}  # segments that were another queue's, by number
         self.log = LogState()
         self.forgiving = (
@@ -177,8 +185,12 @@ class State:
         for fork in self.forks.values():
             fork.ancestors = fork.ancestors_since(oldest) if self.audiences else ()
 
-    def quarantine(self, place: int, rows: int, live: dict[int, int], arrived: int) -> None:
+    def quarantine(
+        self, place: int, rows: int, length: int, live: dict[int, int], arrived: int
+    ) -> None:
         self.quarantined[place] = rows
+        if length:
+            self.set_aside_bytes[place] = length
         self.recount(live, arrived)
         self.forgiving = False
 
@@ -203,6 +215,7 @@ class State:
         # In place, because whoever sets records aside refers to it.
         self.quarantined.clear()
         self.quarantined.update(other.quarantined)
+        self.set_aside_bytes = other.set_aside_bytes
 
     def to_json(self, segments: Iterable[int], previous_end: int) -> bytes:
         """The state as it opens a segment: which ones stand before it, and where the previous one
@@ -232,6 +245,8 @@ class State:
             "quarantined": list(self.quarantined.items()),
             "adopted": [[one, *self.adopted[one]] for one in segments if one in self.adopted],
         }
+        if self.set_aside_bytes:
+            document["set_aside_bytes"] = list(self.set_aside_bytes.items())
         if log := self.log.to_json():
             document["log"] = log
         return pack_document(document)
@@ -262,6 +277,9 @@ class State:
             state.audiences[natural(id, ID_MAX)] = members
         for place, rows in document["quarantined"]:
             state.quarantined[natural(place)] = natural(rows)
+        # Older releases did not note it.
+        for place, length in document.get("set_aside_bytes", []):
+            state.set_aside_bytes[natural(place)] = natural(length, SEGMENT_BYTES_MAX)
         # Folders that were written before segments could be adopted do not say.
         for number, written_as, shift, time_us in document.get("adopted", []):
             if not -SEQ_MAX <= whole(shift) <= SEQ_MAX:

@@ -19,7 +19,7 @@ from tidemill.errors import DiskFull
 from tidemill.files.commit.operation import Retire
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.folder.folder import Folder
-from tidemill.files.sharing.pointers import least_pointer
+from tidemill.files.sharing.pointers import least_pointer, sync_pointers
 from tidemill.files.upkeep.shelf import Shelf
 from tidemill.files.upkeep.survivors import Survivors
 
@@ -28,7 +28,7 @@ _SHARE = 16  # the part of a segment that is worth one of its own
 
 def retire_dead(folder: Folder, numbers: list[int]) -> None:
     """Remove segments that no fork needs."""
-    folder.journal.sync_ahead()
+    _make_last(folder)
     try:
         folder.commit(Retire(numbers))
     except DiskFull:
@@ -58,7 +58,7 @@ def _try_carry(folder: Folder, segments: list[int], *, apart: bool) -> bool:
     acked = _acked(folder)
     survivors = Survivors(folder, cursors, cuts, acked)
     frames = survivors.of(segments, Shelf(folder.fs, folder.journal.folder))
-    folder.journal.sync_ahead()
+    _make_last(folder)
     with folder.all_cursors() as present:
         # Looked at again, for a consumer that began meanwhile: see `pointers`.
         if present != cursors or _acked(folder) < acked:
@@ -94,6 +94,15 @@ def drop(folder: Folder, number: int) -> int:
         folder.commit(Retire([number], live=live, arrived=arrived, dropped=dropped))
     _remove(folder, [number])
     return dropped
+
+
+def _make_last(folder: Folder) -> None:
+    """Have on disk what lets segments go: the record that retires them may get there first, and
+    without the takes and acks before it, nobody would find what they were of.
+    """
+    folder.journal.sync_ahead()
+    with storage_errors("syncing the consumers of", folder.path):
+        sync_pointers(folder.fs, folder.path)
 
 
 def _acked(folder: Folder) -> int:

@@ -113,6 +113,7 @@ class Maintenance:
         self._rows_until_due = 0
         self._drained_at: dict[int, int] = {}  # fork → active segment when it had consumed all
         self._stuck: set[int] = set()  # segments with damage: left as they are
+        self._set_aside = 0  # records that were when they got stuck
         self._keeps_up = threading.Event()  # unset: more tiny frames come than are merged
         self._keeps_up.set()
         self._tiny_since_choice = 0  # segments of tiny frames, sealed since upkeep last chose
@@ -190,6 +191,7 @@ class Maintenance:
             carry(self._folder, *rewrite.segments, apart=rewrite.apart)
         except Corrupt as damage:
             # A pop will meet the damage and deal with it; until then the segments stay.
+            self._set_aside = len(self._folder.state.quarantined)
             logger.error("segments %s cannot be rewritten: %s", rewrite.segments, damage)
             self._stuck.update(rewrite.segments)
 
@@ -366,6 +368,8 @@ class Maintenance:
 
     def _choose(self, facts: list[SegmentFacts], *, cuts_matter: bool = True) -> list[Rewrite]:
         folder = self._folder
+        if self._set_aside != len(folder.state.quarantined):
+            self._stuck.clear()
         facts = [one for one in facts if one.number not in self._stuck]
         self._tiny_since_choice = 0
         if sum(one.is_tiny for one in facts) > _BEHIND_MAX:

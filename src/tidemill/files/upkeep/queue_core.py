@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 from typing import NoReturn
 
 from tidemill.errors import Bug, Corrupt, ReadOnly
 from tidemill.files import advice
 from tidemill.files.commit.operation import Quarantine
 from tidemill.files.disk.storage import storage_errors
-from tidemill.files.folder.count import count_covered
+from tidemill.files.folder.count import count_left, damage_of
 from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.quarantine import keep_copy
 from tidemill.files.folder.view import View
-from tidemill.files.format.record import ENVELOPE_BYTES, padded, split_place
+from tidemill.files.format.record import split_place
 from tidemill.files.journal.journal import JOURNAL_NAME
 from tidemill.files.journal.scan import Damage
 from tidemill.files.journal.segment import segment_path
-from tidemill.files.merge.cursor import Cursor
 from tidemill.files.merge.frame_reader import DamagedFrame
 from tidemill.files.readers.follower import Follower
-from tidemill.files.state.cut import cover_all
 from tidemill.files.upkeep.maintenance import Maintenance
 from tidemill.files.upkeep.room import Room
 
@@ -70,7 +69,7 @@ class QueueCore:
                 path=damage.path,
                 offset=damage.offset,
             ) from damage
-        self.set_aside([_damage(damage)])
+        self.set_aside([damage_of(damage)])
 
     def set_aside(self, damages: list[Damage]) -> None:
         """Copy damaged records to the quarantine, and go on without them."""
@@ -78,63 +77,38 @@ class QueueCore:
         known = folder.state.quarantined
         with folder.all_cursors() as cursors:
             found = {damage.place: damage for damage in damages if damage.place not in known}
-            try:
-                live, arrived = self._count_without(found, cursors)
-                for place in list(found):
-                    self._set_aside_one(found[place], live, arrived)
-                    del found[place]
-            except BaseException:
-                # What is not written down as set aside must not be passed over either.
-                with folder.guard:
-                    for place in found:
-                        known.pop(place, None)
-                    for cursor in cursors:
-                        cursor.forget()
-                raise
+            if not found:
+                return
+            arrived = folder.arrived
+            live = count_left(folder, cursors, found, arrived)
+            # Once it is said that they are set aside, their segments may go.
+            copies = [self._keep_copy(damage) for damage in found.values()]
+            # In one operation: what is left was counted without all of them.
+            folder.commit(Quarantine(list(found.values()), live, arrived))
+        for damage, copy in zip(found.values(), copies, strict=True):
+            number, offset = split_place(damage.place)
+            logger.error(
+                "%s, offset %d: %s; %d items are lost, the bytes were copied to %s",
+                segment_path(folder.journal.folder, number),
+                offset,
+                damage.reason,
+                damage.rows,
+                copy,
+            )
 
-    def _count_without(
-        self, found: dict[int, Damage], cursors: list[Cursor]
-    ) -> tuple[dict[int, int], int]:
-        """(what each fork has left without these records, up to which seq); more that turn out to
-        be damaged join them.
-        """
-        folder = self.folder
-        while True:
-            with folder.guard:
-                # From here on the index leaves them out, so that counting does not meet them again.
-                folder.state.quarantined.update(
-                    {place: damage.rows for place, damage in found.items()}
-                )
-                arrived = folder.state.arrived
-            try:
-                everything = cover_all(0, arrived)
-                live = {
-                    cursor.fork.id: count_covered(folder, cursor, everything) for cursor in cursors
-                }
-                return live, arrived
-            except DamagedFrame as another:
-                found[another.entry.place] = _damage(another)
-
-    def _set_aside_one(self, damage: Damage, live: dict[int, int], arrived: int) -> None:
+    def _keep_copy(self, damage: Damage) -> Path:
+        """Copy the bytes of a damaged record to the quarantine."""
         folder = self.folder
         number, offset = split_place(damage.place)
-        path = segment_path(folder.journal.folder, number)
-        with storage_errors("setting aside a record of", path):
+        with storage_errors(
+            "setting aside a record of", segment_path(folder.journal.folder, number)
+        ):
             segment = folder.journal.segments.get(number)
             # Of a segment that is missing there is nothing to keep.
             data = b"" if segment is None else segment.file.pread(damage.length, offset)
-            copy = keep_copy(
+            return keep_copy(
                 folder.fs, folder.path, place=damage.place, data=data, reason=damage.reason
             )
-        folder.commit(Quarantine(damage.place, damage.rows, live, arrived))
-        logger.error(
-            "%s, offset %d: %s; %d items are lost, the bytes were copied to %s",
-            path,
-            offset,
-            damage.reason,
-            damage.rows,
-            copy,
-        )
 
 
 class ReaderCore(QueueCore):
@@ -169,15 +143,10 @@ class ReaderCore(QueueCore):
                 offset=damage.offset,
             ) from damage
         logger.error("%s; read past it", damage)
-        self._follower.set_aside(damage.entry.place, damage.entry.rows)
+        self._follower.set_aside(damage_of(damage))
 
     def after_ack(self, items: int) -> None:
         pass  # The owner looks at the pointers when it is time for upkeep.
 
     def close(self) -> None:
         self._follower.close()
-
-
-def _damage(found: DamagedFrame) -> Damage:
-    entry = found.entry
-    return Damage(entry.place, padded(ENVELOPE_BYTES + entry.length), entry.rows, found.reason)
