@@ -37,9 +37,9 @@ class SystemClock:
         return condition.wait(timeout_s)
 
 
-def wait_seconds(wait_s: object) -> float:
+def wait_seconds(wait_s: object, *, what: str = "wait_s") -> float:
     """A wait as a caller gave it, checked, and no longer than threads can wait."""
     seconds = wait_s if isinstance(wait_s, float) else whole_number(wait_s)
     if seconds is None or not seconds >= 0:
-        raise InvalidInput(f"wait_s is a number of seconds from 0 on, not {shown(wait_s)}")
+        raise InvalidInput(f"{what} is a number of seconds from 0 on, not {shown(wait_s)}")
     return float(min(seconds, threading.TIMEOUT_MAX))

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -188,3 +189,18 @@ def reaches(folder: Path, offset: int) -> bool:
             if file.read(4096).strip(b"\0"):
                 return True
     return False
+
+
+def test_an_interrupt_before_the_command_line_is_loaded_ends_it_without_a_trace() -> None:
+    program = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tidemill.gateway.command_line":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from tidemill.__main__ import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")

@@ -231,6 +231,32 @@ def test_brackets_within_text_are_not_counted(shell: Shell) -> None:
     assert shell.good("tidemill pop spool/").json()["a"] == '[\\"{'.replace("\\", "") * 9_000
 
 
+@pytest.mark.parametrize("digits", ["18446744073709551615", "-9223372036854775809", "9" * 5_000])
+@pytest.mark.parametrize("row", ['{"key":1,"id":%s}', '{"key":1,"a":[{"id": %s }]}'])
+def test_a_whole_number_that_would_lose_digits_is_refused(
+    shell: Shell, digits: str, row: str
+) -> None:
+    done = shell.run("tidemill push spool/ -", stdin=(row % digits).encode())
+    assert done.status == 3
+    assert "put it in quotes" in done.err
+    assert not (shell.folder / "spool").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("9223372036854775807", 2**63 - 1),
+        ("18446744073709552000", 2.0**64),
+        ('", 18446744073709551615 ,"', ", 18446744073709551615 ,"),
+        ("[1.5, 9223372036854775807]", [1.5, 2.0**63]),
+    ],
+)
+def test_numbers_that_keep_their_digits_are_taken(shell: Shell, text: str, value: object) -> None:
+    row = f'{{"key":1,"id":{text},"x":0.5}}\n'
+    shell.good("tidemill push spool/ -", stdin=row.encode())
+    assert shell.good("tidemill pop spool/").json()["id"] == value
+
+
 def test_times_within_lists_and_structs_stay_text(shell: Shell) -> None:
     row = '{"key":1,"a":["2026-01-31"],"s":{"at":"2026-01-31T10:00:00+02:00"}}\n'
     shell.good("tidemill push spool/ -", stdin=row.encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -48,7 +47,9 @@ def run(options: argparse.Namespace, console: Console) -> None:
 def _is_archive(address: str) -> bool:
     if not is_folder(address):
         return address.lower().startswith("s3:")
-    return os.path.isfile(os.path.join(address, "manifest.json"))
+    from tidemill.log.opening import is_archive  # noqa: PLC0415 (most do without)
+
+    return is_archive(address)
 
 
 def _verify_folder(options: argparse.Namespace, console: Console) -> None:

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,7 +27,8 @@ from tidemill.errors import InvalidInput, NoAccess, TooLarge
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.rows.text_columns import TextColumns
 from tidemill.gateway.standard_streams import check_open
-from tidemill.limits import ITEM_BYTES_MAX, MIB
+from tidemill.limits import INT64_MAX, INT64_MIN, ITEM_BYTES_MAX, MIB
+from tidemill.shown import shown
 
 BLOCK_BYTES = 8 * MIB
 # Arrow reads 32 blocks of CSV ahead, so that these are smaller, and joined again behind it.
@@ -36,6 +38,9 @@ _LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # a payload in JSON or base64 is longer th
 _BRACKETS_MAX = 200  # of a row of JSON that lie within each other
 _OPENING = np.frombuffer(b"{[", np.uint8)
 _CLOSING = np.frombuffer(b"}]", np.uint8)
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_LONG_NUMBER = re.compile(rb"[:\[,]\s*(-?[0-9]{19,})(?=\s*[,}\]])")
+_DIGITS_OF_A_FLOAT_MAX = 22  # and a sign
 _EXTENSIONS = {
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
@@ -117,7 +122,11 @@ class RowSource:
             if not block.strip():
                 continue
             if settled is None:
-                table = read(block, columns.declared(), "infer")
+                declared = columns.declared()
+                table = read(block, declared, "infer")
+                guessed = [field.type for field in table.schema if field.name not in declared]
+                if any("double" in str(kind) for kind in guessed):
+                    self._check_whole_numbers(block)
                 settled = columns.settled(table.schema)
                 if settled == dict(zip(table.schema.names, table.schema.types, strict=True)):
                     yield from _batches(columns.finish(table))
@@ -136,6 +145,16 @@ class RowSource:
                 raise InvalidInput(
                     f"{self.name} has a row of values within more than {_BRACKETS_MAX} others"
                 )
+
+    def _check_whole_numbers(self, block: bytes) -> None:
+        """Refuse whole numbers that Arrow guessed a float for: it would not keep their digits."""
+        for line in block.split(b"\n") if _LONG_NUMBER.search(block) else ():
+            for found in _LONG_NUMBER.findall(_TEXT.sub(b'""', line)):
+                if not _is_kept(digits := found.decode()):
+                    raise InvalidInput(
+                        f"{self.name} has the whole number {shown(digits)}, which no int64 holds, "
+                        "and a float would change: put it in quotes, or name a type with --schema"
+                    )
 
     def _csv(self, columns: TextColumns) -> Iterator[pa.RecordBatch]:
         from pyarrow import csv  # noqa: PLC0415
@@ -222,10 +241,21 @@ class RowSource:
 
 def _is_deep(line: bytes) -> bool:
     """Whether values lie within too many others; brackets in text do not count."""
-    bare = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", line)
-    brackets = np.frombuffer(bare, np.uint8)
+    brackets = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
     steps = np.isin(brackets, _OPENING).astype(np.int64) - np.isin(brackets, _CLOSING)
     return bool(steps.size and steps.cumsum().max() > _BRACKETS_MAX)
+
+
+def _is_kept(digits: str) -> bool:
+    """Whether an int64 holds the number, or it is how a float is written, in full up to 10**21.
+
+    >>> [_is_kept(digits) for digits in ("18446744073709552000", "18446744073709551615")]
+    [True, False]
+    """
+    if len(digits) > _DIGITS_OF_A_FLOAT_MAX:
+        return False
+    number = int(digits)
+    return INT64_MIN <= number <= INT64_MAX or number == int(Decimal(repr(float(number))))
 
 
 @contextmanager
