@@ -79,6 +79,21 @@ async def test_sends_that_are_awaited_together_share_a_write(tmp_path: Path) -> 
 
 
 @in_event_loop
+async def test_sends_are_numbered_in_the_order_of_their_calls(tmp_path: Path) -> None:
+    """Also where a thread brings rows into columns, or waits for room."""
+    async with tm.aio.Log(tmp_path / "log", sync="none") as log:
+        out = await log.publisher(producer="loader", pending_bytes_max=2_000)
+        sizes = [5_000, 1, 1, 1_500, 1, *[1] * 40]
+        tasks = [
+            out.send_soon([b"%d" % number + bytes(600)] * size, number=number)
+            for number, size in enumerate(sizes)
+        ]
+        firsts = [receipt.first for receipt in await asyncio.gather(*tasks)]
+        assert firsts == [1 + sum(sizes[:number]) for number in range(len(sizes))]
+        await out.close()
+
+
+@in_event_loop
 async def test_a_send_cancelled_in_the_line_writes_nothing(tmp_path: Path) -> None:
     shelf = shelf_of("aio-cancel")
     gate = threading.Event()

@@ -149,7 +149,7 @@ def _last_ack_waits_for_another(patch: Patch) -> None:
         return store_pointer(self)
 
     patch.setattr(Receiver, "_store_pointer", lazy)
-    patch.setattr(Receiver, "_start_keeper", lambda self: None)
+    patch.setattr(Receiver, "_keep", lambda self: None)
 
 
 def _trims_are_not_written(patch: Patch) -> None:

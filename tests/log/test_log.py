@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import StringValue
 
 import tidemill as tm
+from tests.services.mariadb import MariaDB
 
 
 @pytest.fixture
@@ -84,6 +86,30 @@ def test_read_joins_frames_up_to_rows_max(address: str) -> None:
         for bad in (0, -1, True, 1.5):
             with pytest.raises(tm.InvalidInput):
                 log.read(1, rows_max=bad)  # type: ignore[arg-type]
+
+
+SERVERS = [pytest.param(one, marks=pytest.mark.slow) for one in ("mariadb", "postgres")]
+
+
+@pytest.mark.parametrize("kind", ["memory", "files", *SERVERS])
+def test_numbers_that_no_store_counts_to_lie_behind_the_end(
+    address: str, kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if kind == "files":
+        address = str(tmp_path / "log")
+    elif kind == "mariadb":
+        server: MariaDB = request.getfixturevalue("mariadb")
+        address = server.url(request.getfixturevalue("database"), "log")
+    elif kind == "postgres":
+        address = request.getfixturevalue("postgres").url()
+    with tm.Log(address) as log, log.publisher() as out:
+        out.send([b"a", b"b", b"c"])
+        for far in (2**63 - 1, 2**63, 2**70):
+            assert log.read(2, rows_max=far).rows() == [b"b", b"c"]
+            assert len(log.read(far)) == 0
+            with log.receiver(f"at-{far}", start=far) as receiver:
+                assert receiver.pointer == 3
+        assert log.trim(before=2**70) == 4
 
 
 def test_a_batch_is_a_table_for_others(address: str) -> None:

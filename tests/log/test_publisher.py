@@ -636,6 +636,25 @@ class TestProducers:
             assert out.send(b"%d" % number, number=number).first == number
         assert read_all(store) == [b"1", b"2", b"3", b"4"]
 
+    def test_a_number_costs_the_same_however_many_are_on_their_way(
+        self, shelf: Shelf, out: Publisher
+    ) -> None:
+        class Counting(dict[int, Send]):
+            looked_at = 0
+
+            def __iter__(self) -> Iterator[int]:
+                Counting.looked_at += len(self)
+                return super().__iter__()
+
+        gate = Gate(shelf)
+        assert out._producer is not None
+        out._producer._under_way = Counting()
+        for number in range(100):
+            out.send_soon(b"x", number=number)
+        looked_at = Counting.looked_at
+        gate.open.set()
+        assert looked_at == 0
+
     def test_who_waits_for_a_failed_number_may_leave_it_out(
         self, shelf: Shelf, out: Publisher, store: LogStore
     ) -> None:

@@ -60,6 +60,18 @@ def test_behind_a_loop_that_ended_its_acks_are_stored(full: LogStore) -> None:
     assert full.consumers()["one"].pointer == 100
 
 
+def test_a_loop_that_acked_all_up_to_its_end_leaves_no_thread(full: LogStore) -> None:
+    receiver = Receiver(full, "one", follow=False)
+    for batch in receiver:
+        batch.ack()
+    for own in (receiver._reader, receiver._keeper):
+        assert own._thread is not None
+        own._thread.join(60)
+        assert not own._thread.is_alive()
+    receiver.ack(1, 100)
+    receiver.close()
+
+
 def test_rows_come_in_strict_order_up_to_the_end(full: LogStore) -> None:
     with Receiver(full, "one", follow=False) as receiver:
         assert received(receiver) == ROWS
@@ -214,7 +226,7 @@ def test_an_ack_that_no_thread_can_be_started_for_changes_nothing(
         assert batch is not None
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
-            with pytest.raises(RuntimeError, match="can't start new thread"):
+            with pytest.raises(tm.SurroundingsError, match="can't start new thread"):
                 batch.ack()
         assert receiver.pointer == 0
         batch.ack()
@@ -382,7 +394,7 @@ def test_closing_ends_whoever_waits(store: LogStore) -> None:
     with ThreadPoolExecutor(2) as threads:
         loop = threads.submit(lambda: [batch.rows() for batch in receiver])
         waiting = threads.submit(receiver.receive)
-        while receiver._reader is None:
+        while receiver._reader._thread is None:
             pass
         receiver.close()
         assert loop.result(60) == []

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from tidemill.aio.cancellation import see_through
+from tidemill.errors import Closed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -19,6 +20,7 @@ class Threads:
     def __init__(self, count_max: int) -> None:
         self._pool = ThreadPoolExecutor(count_max, thread_name_prefix="tidemill-aio")
         self._under_way: set[asyncio.Future[object]] = set()
+        self._have_ended = False
 
     async def run(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Run a blocking call; what cancelling does is told in `cancellation`."""
@@ -35,6 +37,7 @@ class Threads:
         while mine := [one for one in self._under_way if one.get_loop() is loop]:
             await asyncio.wait(mine)
         # All are idle, so that this waits for no more than their last instructions.
+        self._have_ended = True
         self._pool.shutdown()
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
@@ -42,10 +45,12 @@ class Threads:
         outcome: Future[T] = Future()
         try:
             self._pool.submit(_fulfil, outcome, call)
-        except BaseException:
+        except BaseException as error:
             # A pool that can start no thread has it in line all the same, where one that is there
             # would find it, or has by now.
             if outcome.cancel():
+                if self._have_ended and isinstance(error, RuntimeError):
+                    raise Closed("the handle was closed; open it again to use it") from error
                 raise
         return outcome
 

@@ -4,14 +4,18 @@ log           the public face
 opening       from an address to a store
 publisher     the one that may write
 send_line     sends that wait, gathered into groups
+starting      how threads of ours are started
+turn          one use of a lane, and who has to hear of it
 waiting       sends that are in line
 sends         what can be sent
 producer      numbers under which a send is written once
 receiver      gives a consumer its rows, and keeps what it acks
+own_thread    a thread that is started once
 merging       small batches given together
 ack_pace      when a pointer is stored
 ack_window    which rows are done; pure
 contract      what a store must do to hold a log
+held_condition a condition that Ctrl-C leaves with its lock held
 numbering     numbers of appends that are under way; pure
 frames        rows as frames, and back
 refusals      errors that every store raises in the same words

@@ -19,12 +19,12 @@ class AckPace:
     """What the thread that stores a pointer waits for.
 
     >>> from tidemill.clock import SystemClock
-    >>> pace = AckPace(threading.Lock(), SystemClock())
+    >>> pace = AckPace(threading.RLock(), SystemClock())
     >>> with pace._acked:
     ...     pace.pause()  # The first time is at once.
     """
 
-    def __init__(self, mutex: threading.Lock, clock: Clock) -> None:
+    def __init__(self, mutex: threading.RLock, clock: Clock) -> None:
         self._acked = threading.Condition(mutex)
         self._clock = clock
         self._hurries = 0  # how many wait for the pointer to be stored
@@ -48,7 +48,7 @@ class AckPace:
     def hurry(self) -> None:
         """Do not let acks gather any more."""
         self._hurries += 1
-        self._acked.notify()
+        self._acked.notify_all()
 
     def wait(self) -> None:
         """Wait until the pointer has moved, or somebody is in a hurry."""

@@ -68,6 +68,8 @@ class AckWindow:
         if low < high:
             first = min(first, firsts[low])
             last = max(last, lasts[high - 1])
-        firsts[low:high] = array("q", [first])
-        lasts[low:high] = array("q", [last])
+        begins, ends = array("q", [first]), array("q", [last])
+        # Nothing is called between the two, so that no interrupt can come there.
+        firsts[low:high] = begins
+        lasts[low:high] = ends
         return False

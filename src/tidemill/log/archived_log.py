@@ -6,7 +6,7 @@ import os
 from typing import NoReturn
 
 from tidemill.batch import Layout, LogBatch, SchemaVersions
-from tidemill.errors import Closed, ReadOnly
+from tidemill.errors import Closed, MissingRows, ReadOnly
 from tidemill.limits import INT64_MAX
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.place import open_objects
@@ -53,9 +53,16 @@ class ArchivedLog(LogStore):
             raise trimmed(start, manifest.first)
         if start >= manifest.next:
             return []
-        return archive.read(
-            start, rows_max=rows_max, bytes_max=bytes_max, versions=manifest.versions
-        )
+        try:
+            return archive.read(
+                start, rows_max=rows_max, bytes_max=bytes_max, versions=manifest.versions
+            )
+        except MissingRows as loss:
+            # Rows that were given up while they were looked for are not missed.
+            first = archive.look().first
+            if start < first:
+                raise trimmed(start, first) from loss
+            raise
 
     def seq_at(self, time_us: int) -> int:
         found = self._opened().seq_at(time_us)

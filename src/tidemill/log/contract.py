@@ -41,6 +41,7 @@ from typing import NamedTuple
 
 from tidemill.batch import EncodedBody, Layout, LogBatch, SchemaVersions
 from tidemill.closing import Closing
+from tidemill.errors import TidemillError
 from tidemill.files.queue.receipt import Durability
 from tidemill.files.state.log_state import Mark
 from tidemill.limits import FRAME_BODY_BYTES_MAX
@@ -204,7 +205,8 @@ class LogWriter(ABC):
 
         - `Fenced`: a newer epoch exists. Every later call raises it as well.
         - `OutcomeUnknown`: one could not look before the deadline. The writer is broken and raises
-          it from every later call; a new `claim` resolves it.
+          it from every later call; a new `claim` resolves it. Also if a newer epoch exists, and
+          rows with these numbers were given up since; later calls raise `Fenced` then.
         - `StorageFailed`: the writer is broken in the same way.
         """
 
@@ -221,6 +223,11 @@ class LogWriter(ABC):
         The writer pointer, marks and note are one atomic step, like an append; reading the rows
         here is `MissingRows` from then on. The reservation is the only one under way. Raises what
         `append` raises, and `Fenced` if the note is not as expected; nothing is changed then.
+        """
+
+    def give_up(self, failure: TidemillError) -> None:  # noqa: B027
+        """Numbers were reserved that nobody will append, for a thread was interrupted: with several
+        lanes, appends that wait for them raise `failure`, or something as fatal, as later ones do.
         """
 
     @abstractmethod
@@ -337,6 +344,14 @@ class LogStore(Closing, ABC):
         Done in one atomic step; doing it again changes nothing. Whoever publishes is fenced, or,
         in a folder, it raises `Locked`. `InvalidInput` if there are rows, or were.
         """
+
+    def sync(self) -> None:
+        """Make all rows last that can be read now, whatever their receipts said.
+
+        An archive must not be ahead of its log after a power cut. Raises `Locked` and `ReadOnly`
+        like `claim`.
+        """
+        return
 
     @abstractmethod
     def release(self, before: int) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemill.batch import LogBatch
 from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
-from tidemill.limits import PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
+from tidemill.limits import INT64_MAX, PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.archive.archived import Archived
 from tidemill.log.contract import Ends
 from tidemill.log.home import Home
@@ -128,6 +128,7 @@ class Log(Closing):
         """
         if not isinstance(rows_max, int) or isinstance(rows_max, bool) or rows_max < 1:
             raise InvalidInput(f"rows_max is a whole number from 1 on, not {rows_max!r}")
+        rows_max = min(rows_max, INT64_MAX)
         at = start_seq(self._store, start)
         found: list[LogBatch] = []
         size = 0

@@ -7,6 +7,7 @@ without a server. Frames are kept as bytes, and verified when they are read.
 
 from __future__ import annotations
 
+import copy
 import threading
 import weakref
 from bisect import bisect_left
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from tidemill.batch import DEFAULT, Layout, LogBatch, SchemaVersions, unpack_header
 from tidemill.clock import Clock, SystemClock
-from tidemill.errors import Closed, Corrupt
+from tidemill.errors import Closed, Corrupt, StorageFailed, TidemillError
 from tidemill.files.queue.receipt import Durability
 from tidemill.log.contract import (
     Capabilities,
@@ -29,8 +30,10 @@ from tidemill.log.contract import (
     Mark,
     NoteChange,
     Reservation,
+    Withdrawn,
 )
 from tidemill.log.frames import decode_frame, from_seq, missing, pack_frame_header
+from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.numbering import Numbering
 from tidemill.log.refusals import (
@@ -50,7 +53,8 @@ class Shelf:
     def __init__(self, *, lanes: int = 1, clock: Clock | None = None) -> None:
         self.lanes = lanes
         self.clock = SystemClock() if clock is None else clock
-        self.changed = threading.Condition()
+        self.mutex = threading.RLock()
+        self.changed = HeldCondition(self.mutex)
         self.versions: SchemaVersions | None = None
         self.first = 1
         self.next = 1
@@ -101,7 +105,7 @@ class MemoryLog(LogStore):
         self._is_closed = False
         self._watchers: set[Callable[[], None]] = set()
         self._writers: weakref.WeakSet[MemoryWriter] = weakref.WeakSet()
-        with shelf.changed:
+        with shelf.mutex:
             if shelf.versions is None:
                 shelf.versions = SchemaVersions([DEFAULT if schema is None else schema])
             elif schema is not None:
@@ -115,12 +119,12 @@ class MemoryLog(LogStore):
 
     def ends(self) -> Ends:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             return Ends(shelf.first, shelf.next)
 
     def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             if start < shelf.first:
                 raise trimmed(start, shelf.first)
             if start >= shelf.next:
@@ -155,14 +159,14 @@ class MemoryLog(LogStore):
 
     def seq_at(self, time_us: int) -> int:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             headers = [unpack_header(frame) for frame in shelf.frames]
             later = [header.first_seq for header in headers if header.time_us >= time_us]
             return max(later[0], shelf.first) if later else shelf.next
 
     def layout(self, start: int, end: int) -> Layout:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             low = bisect_left(shelf.lasts, max(start, shelf.first))
             high = bisect_left(shelf.lasts, end) + 1
             headers = [unpack_header(frame) for frame in shelf.frames[low:high]]
@@ -175,12 +179,12 @@ class MemoryLog(LogStore):
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             shelf.watchers.add(wakeup)
             self._watchers.add(wakeup)
 
         def unwatch() -> None:
-            with shelf.changed:
+            with shelf.mutex:
                 shelf.watchers.discard(wakeup)
                 self._watchers.discard(wakeup)
 
@@ -188,7 +192,7 @@ class MemoryLog(LogStore):
 
     def claim(self) -> LogWriter:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             shelf.epoch += 1
             writer = MemoryWriter(shelf, shelf.epoch)
             shelf.changed.notify_all()
@@ -197,13 +201,13 @@ class MemoryLog(LogStore):
 
     def consumers(self) -> dict[str, ConsumerState]:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             return dict(shelf.consumers)
 
     def claim_consumer(self, name: str, *, start: int) -> ConsumerClaim:
         shelf = self._open()
         check_name(name, what="consumer")
-        with shelf.changed:
+        with shelf.mutex:
             check_unique(name, shelf.consumers, what="consumer")
             state = shelf.consumers.get(name)
             if state is None:
@@ -215,7 +219,7 @@ class MemoryLog(LogStore):
 
     def move_pointer(self, claim: ConsumerClaim, pointer: int) -> None:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             state = shelf.held(claim)
             if pointer >= shelf.next:
                 raise not_there_yet(pointer, shelf.next)
@@ -224,19 +228,19 @@ class MemoryLog(LogStore):
 
     def check_claim(self, claim: ConsumerClaim) -> None:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             shelf.held(claim)
 
     def remove_consumer(self, name: str) -> None:
         shelf = self._open()
         check_name(name, what="consumer")
-        with shelf.changed:
+        with shelf.mutex:
             shelf.consumers.pop(name, None)
             shelf.tell()
 
     def trim(self, before: int, *, force: bool = False) -> int:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             before = min(before, shelf.next)
             if not force:
                 pointers = [state.pointer + 1 for state in shelf.consumers.values()]
@@ -248,7 +252,7 @@ class MemoryLog(LogStore):
 
     def begin_at(self, first: int) -> None:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             check_unused(Ends(shelf.first, shelf.next), first, self.place)
             shelf.first = shelf.next = first
             shelf.epoch += 1
@@ -256,19 +260,19 @@ class MemoryLog(LogStore):
 
     def release(self, before: int) -> None:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             gone = bisect_left(shelf.lasts, min(before, shelf.next))
             del shelf.frames[:gone], shelf.lasts[:gone]
 
     def notes(self) -> dict[str, str]:
         shelf = self._open()
-        with shelf.changed:
+        with shelf.mutex:
             return dict(shelf.notes)
 
     def set_note(self, name: str, value: str, *, expected: str | None) -> bool:
         shelf = self._open()
         check_name(name, what="note")
-        with shelf.changed:
+        with shelf.mutex:
             if shelf.notes.get(name) != expected:
                 return False
             shelf.notes[name] = value
@@ -278,7 +282,7 @@ class MemoryLog(LogStore):
         self._is_closed = True
         for writer in list(self._writers):
             writer.close()
-        with self._shelf.changed:
+        with self._shelf.mutex:
             self._shelf.watchers -= self._watchers
 
     def _open(self) -> Shelf:
@@ -298,14 +302,15 @@ class MemoryWriter(LogWriter):
         self._numbering = Numbering(shelf.next)
         self._durable: dict[Reservation, tuple[Sequence[LogFrame], Sequence[Mark]]] = {}
         self._is_closed = False
+        self._failure: TidemillError | None = None
 
     def mark(self, producer: str) -> Mark | None:
-        with self._shelf.changed:
+        with self._shelf.mutex:
             self._check()
             return self._shelf.marks.get(producer)
 
     def reserve(self, rows: int, after: int | None = None) -> Reservation:
-        with self._shelf.changed:
+        with self._shelf.mutex:
             self._check()
             return self._numbering.reserve(rows, after)
 
@@ -320,18 +325,17 @@ class MemoryWriter(LogWriter):
         try:
             if shelf.hurdle is not None:
                 shelf.hurdle(lane, reservation)
-            with shelf.changed:
-                self._check()
-                self._numbering.check(reservation)
-                self._durable[reservation] = (frames, marks)
-                for covered in self._numbering.durable(reservation):
-                    self._show(covered)
-                while reservation in self._durable:
-                    shelf.changed.wait()
-                    self._check()
-                    self._numbering.check(reservation)
-        except BaseException:
-            with shelf.changed:
+            with shelf.mutex:
+                try:
+                    self._append(reservation, frames, marks)
+                except (TidemillError, Withdrawn):
+                    raise
+                except BaseException:
+                    # What the books say is not known, so that nobody may go on with them.
+                    self.give_up(StorageFailed("an append was interrupted; open a new publisher"))
+                    raise
+        except (TidemillError, Withdrawn):
+            with shelf.mutex:
                 self._durable.pop(reservation, None)
                 for higher in self._numbering.withdraw(reservation):
                     self._durable.pop(higher, None)
@@ -339,11 +343,16 @@ class MemoryWriter(LogWriter):
             raise
         return "buffered"
 
+    def give_up(self, failure: TidemillError) -> None:
+        with self._shelf.mutex:
+            self._failure = self._failure or failure
+            self._shelf.changed.notify_all()
+
     def skip(
         self, reservation: Reservation, time_us: int, note: NoteChange, marks: Sequence[Mark] = ()
     ) -> Durability:
         shelf = self._shelf
-        with shelf.changed:
+        with shelf.mutex:
             try:
                 self._check()
                 self._numbering.check(reservation)
@@ -361,26 +370,50 @@ class MemoryWriter(LogWriter):
         return "buffered"
 
     def close(self) -> None:
-        with self._shelf.changed:
+        with self._shelf.mutex:
             self._is_closed = True
             self._shelf.changed.notify_all()
+
+    def _append(
+        self, reservation: Reservation, frames: Sequence[LogFrame], marks: Sequence[Mark]
+    ) -> None:
+        """Return once readers can see it. Called under the lock."""
+        self._check()
+        self._numbering.check(reservation)
+        self._durable[reservation] = (frames, marks)
+        for covered in self._numbering.durable(reservation):
+            self._show(covered)
+        while reservation in self._durable:
+            self._shelf.changed.wait()
+            self._check()
+            self._numbering.check(reservation)
 
     def _show(self, reservation: Reservation) -> None:
         """Let readers see an append. Called under the lock."""
         shelf = self._shelf
-        frames, marks = self._durable.pop(reservation)
-        shelf.time_us = max(shelf.time_us, shelf.clock.time_ns() // 1000)
+        frames, marks = self._durable[reservation]
+        time_us = max(shelf.time_us, shelf.clock.time_ns() // 1000)
+        packed: list[bytes] = []
+        lasts: list[int] = []
+        after = shelf.next
         for frame in frames:
-            header = pack_frame_header(frame, shelf.next, shelf.time_us)
-            shelf.frames.append(header + bytes(frame.body.buffer))
-            shelf.next += frame.body.rows
-            shelf.lasts.append(shelf.next - 1)
-        shelf.marks.update({mark.producer: mark for mark in marks})
+            packed.append(pack_frame_header(frame, after, time_us) + bytes(frame.body.buffer))
+            after += frame.body.rows
+            lasts.append(after - 1)
+        newest = {mark.producer: mark for mark in marks}
+        # Nothing is called until all of it is there, so that no interrupt can come between.
+        shelf.frames += packed
+        shelf.lasts += lasts
+        shelf.marks |= newest
+        shelf.next, shelf.time_us = after, time_us
+        del self._durable[reservation]
         shelf.changed.notify_all()
         shelf.tell()
 
     def _check(self) -> None:
         if self.epoch != self._shelf.epoch:
             raise publisher_fenced(self.epoch, self._shelf.epoch)
+        if self._failure is not None:
+            raise copy.copy(self._failure) from self._failure
         if self._is_closed:
             raise Closed("the publisher was closed; open a new one")

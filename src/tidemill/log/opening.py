@@ -80,10 +80,16 @@ def scheme_of(address: str | os.PathLike[str]) -> str:
 
 
 def is_archive(address: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds an archive."""
+    """Whether a folder holds an archive. One with settings is a queue or a log, whatever else lies
+    there.
+    """
     if scheme_of(address) != "file":
         return False
-    return os.path.isfile(os.path.join(_folder(address), "manifest.json"))
+    manifest, settings = (
+        os.path.isfile(os.path.join(_folder(address), name))
+        for name in ("manifest.json", "settings.json")
+    )
+    return manifest and not settings
 
 
 def _folder(address: str | os.PathLike[str]) -> str | os.PathLike[str]:

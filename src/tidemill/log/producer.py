@@ -72,7 +72,8 @@ publisher(producer=...)
                 f"number {self._failed} failed and comes before {number}: send it again, or leave "
                 "it out with a new publisher"
             )
-        highest = max([*self._under_way, self._last.number if self._last else -1])
+        # They are in order, so that the last one is the highest of those under way.
+        highest = max(next(reversed(self._under_way), -1), self._last.number if self._last else -1)
         if self._last is not None and number == self._last.number:
             send.receipt = self._again(send, self._last, durability)
             return True
@@ -116,6 +117,11 @@ publisher(producer=...)
                 if send.future is not None:
                     failed = send.number if self._failed is None else self._failed
                     self._failed = min(failed, send.number)
+
+    def forget(self, send: Send) -> None:
+        """A send never came in line, or is out of it: its number is not on its way."""
+        if send.number is not None and self._under_way.get(send.number) is send:
+            del self._under_way[send.number]
 
     def _again(self, send: Send, last: Mark, durability: Durability) -> Receipt:
         count = last.last - last.first + 1

@@ -10,14 +10,16 @@ from concurrent.futures import Future
 from tidemill.batch import SchemaVersions
 from tidemill.clock import Clock, SystemClock
 from tidemill.closing import Closing
-from tidemill.errors import Bug
+from tidemill.errors import Bug, InvalidInput
 from tidemill.files.queue.receipt import Receipt
 from tidemill.limits import PENDING_SEND_BYTES_MAX, SHARED_SEND_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogStore
 from tidemill.log.frames import encode_rows
 from tidemill.log.producer import Producer
 from tidemill.log.send_line import SendLine
-from tidemill.log.sends import Send, joined, payload_of, plain_values, takes_values, tell
+from tidemill.log.sends import Send, joined, payload_of, plain_values, takes_values
+from tidemill.log.turn import resolve
+from tidemill.names import check_name
 
 
 class Publisher(Closing):
@@ -43,19 +45,30 @@ class Publisher(Closing):
         pending_bytes_max: int = PENDING_SEND_BYTES_MAX,
         clock: Clock | None = None,
     ) -> None:
+        # What can be refused is, before the claim fences whoever publishes.
+        if producer is not None:
+            check_name(producer, what="producer")
+        if type(pending_bytes_max) is not int or pending_bytes_max < 0:
+            raise InvalidInput(
+                f"pending_bytes_max is a whole number from 0 on, not {pending_bytes_max!r}"
+            )
         self._writer = store.claim()
-        self._versions: SchemaVersions = store.versions
-        self._takes_values = takes_values(self._versions.newest)
-        self._producer = None if producer is None else Producer(producer, self._writer)
-        self._line = SendLine(
-            self._writer,
-            self._encode,
-            producer=self._producer,
-            bytes_max=pending_bytes_max,
-            clock=SystemClock() if clock is None else clock,
-            ends=store.ends(),
-            durability="synced" if store.capabilities.persistent else "buffered",
-        )
+        try:
+            self._versions: SchemaVersions = store.versions
+            self._takes_values = takes_values(self._versions.newest)
+            self._producer = None if producer is None else Producer(producer, self._writer)
+            self._line = SendLine(
+                self._writer,
+                self._encode,
+                producer=self._producer,
+                bytes_max=pending_bytes_max,
+                clock=SystemClock() if clock is None else clock,
+                ends=store.ends(),
+                durability="synced" if store.capabilities.persistent else "buffered",
+            )
+        except BaseException:
+            self._writer.close()
+            raise
 
     @property
     def epoch(self) -> int:
@@ -93,8 +106,12 @@ class Publisher(Closing):
         send = self._prepare(rows, number, digest)
         send.wakeup = threading.Lock()
         send.wakeup.acquire()
-        if self._line.submit(send):
-            self._line.wait(send)
+        try:
+            if self._line.submit(send):
+                self._line.wait(send)
+        except BaseException as cause:
+            self._line.leave(send, cause)
+            raise
         if send.failure is not None:
             raise copy.copy(send.failure) from send.failure
         if send.receipt is None:
@@ -162,10 +179,14 @@ class Publisher(Closing):
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()  # What is on its way cannot be called back.
         send.future = future
-        if self._line.submit(send):
-            self._line.call_worker()
-        else:
-            tell([send])
+        try:
+            if self._line.submit(send):
+                self._line.call_worker()
+            else:
+                resolve(send)
+        except BaseException as cause:
+            self._line.leave(send, cause)
+            raise
         return future
 
     def _encode(self, sends: Sequence[Send]) -> list[LogFrame]:

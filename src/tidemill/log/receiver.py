@@ -30,8 +30,10 @@ from tidemill.log.ack_pace import AckPace
 from tidemill.log.ack_window import AckWindow
 from tidemill.log.contract import LogStore
 from tidemill.log.ending import see_through_at_exit
+from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.merging import merge_small
+from tidemill.log.own_thread import OwnThread
 from tidemill.log.start import Start, start_seq
 
 
@@ -103,8 +105,8 @@ class Receiver(Closing):
         self._at = self._claim.pointer + 1  # what is read next
         self._given = self._claim.pointer  # the last row that was given
         self._end = None if follow else store.ends().next
-        self._mutex = threading.Lock()
-        self._changed = threading.Condition(self._mutex)
+        self._mutex = threading.RLock()
+        self._changed = HeldCondition(self._mutex)
         self._pace = AckPace(self._mutex, self._clock)
         self._ahead: deque[LogBatch] = deque()
         self._ahead_bytes = 0
@@ -118,11 +120,12 @@ class Receiver(Closing):
         self._check_s = max(capabilities.poll_s_max, capabilities.poll_s or 0.0)
         self._check_at_s = self._clock.monotonic_s() + self._check_s
         self._is_closed = False
+        self._has_ended = False  # closed, and nothing more is stored
         self._read_failure: TidemillError | None = None  # raised behind the last row read
         self._ack_failure: TidemillError | None = None  # raised by everything
         self._listeners: list[Callable[[], None]] = []
-        self._reader: threading.Thread | None = None
-        self._keeper: threading.Thread | None = None
+        self._reader = OwnThread(self._mutex, "tidemill-receiver")
+        self._keeper = OwnThread(self._mutex, "tidemill-acks")
         self._unwatch: Callable[[], None] = store.watch(self._hear)
         see_through_at_exit(self)
 
@@ -154,18 +157,24 @@ class Receiver(Closing):
         """
         self._home.check()
         deadline = None if wait_s is None else self._clock.monotonic_s() + wait_s
-        with self._mutex:
-            # Who waits without an end hears of new rows as soon as the reader, who looks anyway.
-            look = 0 if wait_s is None else self._ask()
-            while (batch := self._take()) is None and not self._is_finished:
-                left = None if deadline is None else deadline - self._clock.monotonic_s()
-                if left is not None and left <= 0:
-                    # Whatever the time: rows that were there before the call are given.
-                    if self._looked >= look:
-                        return None
-                    left = None
-                self._clock.wait(self._changed, left)
-        return batch
+        batch: Received | None = None
+        try:
+            with self._mutex:
+                # Who waits without an end hears of rows as soon as the reader, who looks anyway.
+                look = 0 if wait_s is None else self._ask()
+                while (batch := self._take()) is None and not self._is_finished:
+                    left = None if deadline is None else deadline - self._clock.monotonic_s()
+                    if left is not None and left <= 0:
+                        # Whatever the time: rows that were there before the call are given.
+                        if self._looked >= look:
+                            return None
+                        left = None
+                    self._clock.wait(self._changed, left)
+            return batch
+        except BaseException:
+            if batch is not None:
+                self._put_back(batch)
+            raise
 
     def ask(self) -> int:
         """Have the reader look at the log once more; `poll` tells when it has."""
@@ -232,9 +241,13 @@ class Receiver(Closing):
                     f"row {last} cannot be acked: the last that was given is {self._given}"
                 )
             # First: without a keeper nothing may be taken for acked.
-            self._start_keeper()
-            if self._window.ack(seq, last):
-                self._pace.acked()
+            self._keeper.start(self._keep)
+            try:
+                if self._window.ack(seq, last):
+                    self._pace.acked()
+            except BaseException:
+                self._pace.acked()  # An interrupt may have come between.
+                raise
 
     def flush(self) -> None:
         """Return once the pointer is stored."""
@@ -253,22 +266,21 @@ class Receiver(Closing):
     def close(self) -> None:
         """Store what was acked, and end; twice does no harm.
 
-        Raises what stopped the last acks from being stored: `tm.Fenced`, if a newer receiver has
-        taken over.
+        Raises what stopped acks from being stored: `tm.Fenced`, if a newer receiver took over.
         """
         if not self._home.is_here:
             return
         with self._mutex:
-            if self._is_closed:
+            if self._has_ended:
                 return
             self._is_closed = True
             self._ahead.clear()
             self._pace.hurry()
             self._tell()
         self._unwatch()
-        for thread in (self._reader, self._keeper):
-            if thread is not None and thread is not threading.current_thread():
-                thread.join()
+        self._reader.join()
+        self._keeper.join()
+        self._has_ended = True
         if self._ack_failure is not None and self._stored < self._window.pointer:
             raise copy.copy(self._ack_failure) from self._ack_failure
 
@@ -299,13 +311,22 @@ class Receiver(Closing):
         if not self._ahead:
             if self._read_failure is not None:
                 raise copy.copy(self._read_failure) from self._read_failure
-            self._start_reader()
+            self._reader.start(self._read_ahead)
             return None
-        batch = self._ahead.popleft()
-        self._ahead_bytes -= batch.payload.nbytes
-        self._given = batch.last_seq
+        batch = Received(self._ahead[0], self)
+        size, last = batch.payload.nbytes, batch.last_seq
         self._changed.notify_all()
-        return Received(batch, self)
+        # Last, and with nothing called behind it: an interrupt leaves the rows to the next call.
+        self._ahead_bytes -= size
+        self._given = last
+        del self._ahead[0]
+        return batch
+
+    def _put_back(self, batch: Received) -> None:
+        """Whoever took these rows was interrupted: the next call gives them."""
+        with self._mutex:
+            self._ahead_bytes += batch.payload.nbytes
+            self._ahead.appendleft(batch)
 
     def _tell(self) -> None:
         """Let everybody look again. Called under the lock."""
@@ -324,14 +345,6 @@ class Receiver(Closing):
             raise copy.copy(self._ack_failure) from self._ack_failure
         if self._is_closed:
             raise Closed(f"the receiver of {self.consumer!r} was closed; open a new one")
-
-    def _start_reader(self) -> None:
-        if self._reader is None:
-            self._reader = _thread(self._read_ahead, "tidemill-receiver")
-
-    def _start_keeper(self) -> None:
-        if self._keeper is None:
-            self._keeper = _thread(self._keep, "tidemill-acks")
 
     def _read_ahead(self) -> None:
         failure = self._until_failure(self._read_some)
@@ -417,6 +430,8 @@ class Receiver(Closing):
         """Store the newest pointer, or wait until it has moved; False when it is over."""
         with self._mutex:
             while self._stored == self._window.pointer and not self._is_closed:
+                if self._end is not None and self._stored >= self._end - 1:
+                    return False  # Whoever receives up to an end may never close this.
                 self._pace.wait()
             self._pace.pause()
             pointer = self._window.pointer
@@ -427,13 +442,6 @@ class Receiver(Closing):
             self._stored = pointer
             self._changed.notify_all()
         return True
-
-
-def _thread(target: Callable[[], None], name: str) -> threading.Thread:
-    # A daemon, so that a receiver that was never closed does not keep the process alive.
-    thread = threading.Thread(target=target, name=name, daemon=True)
-    thread.start()
-    return thread
 
 
 def _at_least_one(number: int, what: str) -> int:

@@ -29,6 +29,7 @@ from tidemill.errors import Corrupt, InvalidInput, Locked, NotAQueue
 from tidemill.files.queue.receipt import Durability
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
+from tidemill.log.archive.continuing import is_same_row
 from tidemill.log.archive.manifest import Manifest, Segment
 from tidemill.log.archive.notes import ARCHIVE_NOTE, RESTORED_NOTE
 from tidemill.log.archive.objects import Absent
@@ -275,19 +276,11 @@ def _check(store: TieredLog, archive: Archive, manifest: Manifest) -> None:
         (theirs,) = archive.read(
             last, rows_max=1, bytes_max=1, versions=versions or manifest.versions
         )
-        if not _are_same(mine, theirs):
+        if not is_same_row(mine, theirs):
             raise InvalidInput(
                 f"row {last} of {store.place} is not the one of {archive.place}: somebody has sent "
                 "rows since; restore to a new log"
             )
-
-
-def _are_same(one: LogBatch, other: LogBatch) -> bool:
-    """Whether two rows are the same, in the columns that both have."""
-    names = set(one.schema.names) & set(other.schema.names)
-    return one.times.equals(other.times) and all(
-        parquet.are_same(one.payload[name], other.payload[name]) for name in names
-    )
 
 
 def _begin(store: TieredLog, manifest: Manifest) -> int:

@@ -11,23 +11,40 @@ sent with a future, and has no thread that waits for it, is written by a thread 
 
 Invariant: no lock is held and no lane is in use while a future is resolved, so that what is called
 back may send, flush and close.
+
+Invariant: an interrupt, which Python lets in behind any call, finds each send in one place, and
+each lane free or in the turn of somebody who gives it back. So what belongs together is changed in
+one breath, without a call in between; what is left to do is done before the interrupt goes on.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tidemill.clock import Clock
-from tidemill.errors import Closed, Fenced, OutcomeUnknown, StorageFailed, TidemillError
+from tidemill.errors import (
+    Closed,
+    Fenced,
+    OutcomeUnknown,
+    StorageFailed,
+    SurroundingsError,
+    TidemillError,
+)
 from tidemill.files.queue.receipt import Durability, Receipt
 from tidemill.log.contract import Ends, LogFrame, LogWriter, Mark, Reservation, Withdrawn
 from tidemill.log.ending import see_through_at_exit
+from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.producer import Producer
-from tidemill.log.sends import Send, tell
+from tidemill.log.sends import Send, frames_of
+from tidemill.log.starting import start
+from tidemill.log.turn import Turn
 from tidemill.log.waiting import Waiting
+
+logger = logging.getLogger(__name__)
 
 WORKER_IDLE_S = 10.0  # after which a thread that found nothing to write ends
 _BREAKING = (Fenced, OutcomeUnknown, StorageFailed, Closed)  # after which a writer takes no more
@@ -55,14 +72,12 @@ class SendLine:
         self._next_seq = ends.next  # for the receipts of sends of nothing
         self._durability = durability
         self._home = Home("the publisher")
-        self._mutex = threading.Lock()
-        self._changed = threading.Condition(self._mutex)
+        self._mutex = threading.RLock()
+        self._changed = HeldCondition(self._mutex)
         self._pending = Waiting()
-        self._pending_bytes = 0
-        self._lanes = list(range(writer.lanes))[::-1]  # those that nobody uses
-        self._groups: list[list[Send]] = []  # being written
-        self._told: list[list[Send]] = []  # written; their senders are being told
-        self._tellers: set[int] = set()  # the threads that do so
+        self._turns: list[Turn | None] = [None] * writer.lanes  # who uses each lane
+        self._written_bytes = 0  # of all that is being written
+        self._told: list[Turn] = []  # written; their senders are being told
         self._settles = False  # after a failure, until all that was under way has ended
         self._reserved = 0  # the last number that was reserved
         self._orders = 0
@@ -96,7 +111,6 @@ class SendLine:
             self._orders += 1
             send.order = self._orders
             self._pending.append(send)
-            self._pending_bytes += send.size
             return True
 
     def withdraw(self, send: Send) -> bool:
@@ -104,16 +118,11 @@ class SendLine:
         behind it must not pass it.
         """
         with self._mutex:
-            if send.number is not None or not self._pending.remove(send):
+            if send.number is not None or send not in self._pending:
                 return False
-            self._pending_bytes -= send.size
+            self._pending = self._pending.without([send])
             self._changed.notify_all()
             return True
-
-    def call_worker(self) -> None:
-        """Have a send written that nobody waits for."""
-        with self._mutex:
-            self._call_worker()
 
     def flush(self) -> None:
         """Return once everything submitted before is done."""
@@ -142,87 +151,126 @@ class SendLine:
 
     def wait(self, send: Send) -> None:
         """Sleep until a send is done, or write it oneself if a lane is free."""
-        try:
-            while not send.is_done or send.lane is not None:
-                self._write_or_sleep(send)
-        finally:
-            send.wake_next()
+        while not send.is_done or send.turn is not None:
+            self._write_or_sleep(send)
+        if send.told_in is not None:
+            send.told_in.wake_next()
+
+    def leave(self, send: Send, cause: BaseException) -> None:
+        """The sender was interrupted: its send is withdrawn, unless it is being written."""
+        self._settle(send.turn, cause, send)
 
     def _write_or_sleep(self, send: Send) -> None:
         with self._mutex:
-            lane, send.lane = send.lane, None
-            if send.is_done:
-                if lane is not None:  # It was written with others before its sender used the lane.
-                    self._lanes.append(lane)
-                    self._hand_over()
+            if send.turn is None and not send.is_done and self._may_write():
+                self._take_lane(Turn(), send)
+            elif send.turn is not None and send.is_done:
+                # It was written with others before its sender used the lane.
+                self._end_turn(send.turn)
+                send.turn = None
                 return
-            if lane is None and self._may_write():
-                lane = self._lanes.pop()
-        if lane is not None:
-            self._write_group(lane)
+        if send.turn is not None:
+            self._write_group(send.turn)
+            send.turn = None
         elif send.wakeup is not None:
-            try:
-                send.wakeup.acquire()
-            except BaseException:
-                self._abandon(send)
-                raise
-
-    def _abandon(self, send: Send) -> None:
-        """The sender was interrupted: its send is withdrawn, unless it is being written."""
-        self.withdraw(send)
-        with self._mutex:
-            send.wakeup = None  # Whatever is left of it, a worker writes.
-            if send.lane is not None:
-                self._lanes.append(send.lane)
-                send.lane = None
-            self._hand_over()
-            self._changed.notify_all()
+            send.wakeup.acquire()
 
     def _drain(self, until: int) -> None:
         """Return once all sends up to `until` are done and, unless this is called back by one of
         them, their senders told.
         """
-        while True:
-            with self._mutex:
-                while True:
-                    under_way = [*self._groups, [self._pending.first] if self._pending else []]
-                    if threading.get_ident() not in self._tellers:
-                        under_way += self._told
-                    if not any(group and group[0].order <= until for group in under_way):
-                        return
-                    if self._may_write():
-                        lane = self._lanes.pop()
-                        break
-                    self._changed.wait()
-            self._write_group(lane)
-
-    def _write_group(self, lane: int) -> None:
-        """Use a lane once: gather what waits, have it written, tell how it went."""
-        group: list[Send] = []
-        ended: list[Send] = []
+        turn = Turn()
         try:
-            reservation = self._gather(lane, group)
-            if reservation is not None:
-                self._append(lane, group, reservation)
-            ended = group
-        except Withdrawn:
-            with self._mutex:
-                ended = self._put_back(group)
-        except TidemillError as error:
-            with self._mutex:
-                ended = self._note_failure(group, error)
-        except BaseException as error:
-            # An interrupt in the middle of a write: whoever waits must not wait for ever.
-            failure = StorageFailed("a write was interrupted; close the publisher, open a new one")
-            failure.__cause__ = error
-            with self._mutex:
-                ended = self._note_failure(group, failure)
+            while self._wait_for(until, turn):
+                self._write_group(turn)
+                turn = Turn()
+        except BaseException as cause:
+            self._settle(turn, cause)
             raise
-        finally:
-            self._end_group(lane, group, ended)
 
-    def _gather(self, lane: int, group: list[Send]) -> Reservation | None:
-        """Fill `group` with what waits, in order, and reserve its numbers; None for nothing."""
+    def _wait_for(self, until: int, turn: Turn) -> bool:
+        """Sleep until all sends up to `until` are done, or this thread is to write some."""
+        with self._mutex:
+            while True:
+                under_way = [[self._pending.first] if self._pending else [], *self._groups]
+                if all(told.teller != threading.get_ident() for told in self._told):
+                    under_way += [told.ended for told in self._told]
+                if not any(sends and sends[0].order <= until for sends in under_way):
+                    return False
+                if self._may_write():
+                    self._take_lane(turn)
+                    return True
+                self._changed.wait()
+
+    def _write_group(self, turn: Turn) -> None:
+        """Use a lane once: gather what waits, have it written, tell how it went."""
+        failure: TidemillError | Withdrawn | None = None
+        try:
+            reservation = self._gather(turn)
+            if reservation is not None:
+                self._append(turn, reservation)
+        except (TidemillError, Withdrawn) as error:
+            failure = error
+        with self._mutex:
+            self._end_turn(turn, failure)
+        self._tell(turn)
+
+    def _settle(self, turn: Turn | None, cause: BaseException, send: Send | None = None) -> None:
+        """Do what an interrupt has kept this thread from doing: whoever waits must not wait for
+        ever. Returns when it is done.
+        """
+        while True:
+            try:
+                if send is not None:
+                    self._forget(send)
+                    turn = send.turn
+                self._see_out(turn, cause)
+            except BaseException as again:  # noqa: BLE001
+                # One more interrupt changes nothing; the first one is on its way.
+                logger.debug("interrupted again, while sends are settled: %r", again)
+            else:
+                return
+
+    def _forget(self, send: Send) -> None:
+        """Nobody waits for a send any more. Done twice, it does no more than once."""
+        send.wakeup = None  # Whatever is left of it, a worker writes.
+        self.withdraw(send)
+        with self._mutex:
+            numbered = [one for one in self._pending if one.number is not None]
+            if numbered and numbered[-1] is send:  # Nobody could pass it.
+                self._pending = self._pending.without([send])
+            told = [turn.ended for turn in self._told]
+            places: list[Iterable[Send]] = [self._pending, *self._groups, *told]
+            if self._producer is not None and not any(send in place for place in places):
+                self._producer.forget(send)
+        if send.told_in is not None:
+            send.told_in.wake_all()
+
+    def _see_out(self, turn: Turn | None, cause: BaseException) -> None:
+        """End a turn, if it has not ended. Done twice, it does no more than once."""
+        failure: TidemillError | None = None
+        if turn is not None and turn.group and self._has_lane(turn):
+            failure = StorageFailed("a write was interrupted; close the publisher, open a new one")
+            failure.__cause__ = cause
+            self._writer.give_up(failure)
+        with self._mutex:
+            if turn is not None:
+                self._end_turn(turn, failure)
+            # Whom this thread was about to wake is not known.
+            for one in self._pending:
+                one.wake()
+            self._hand_over()
+            self._changed.notify_all()
+        if turn is not None:
+            self._tell(turn)
+
+    @property
+    def _groups(self) -> list[Sequence[Send]]:
+        """What is being written."""
+        return [turn.group for turn in self._turns if turn is not None and turn.group]
+
+    def _gather(self, turn: Turn) -> Reservation | None:
+        """Take what waits, in order, and reserve its numbers; None for nothing."""
         with self._mutex:
             while True:
                 # Marks without rows have no numbers by which a failure would show.
@@ -231,24 +279,18 @@ class SendLine:
                     self._changed.wait()
                     continue
                 self._settles = False
-                wait_s = self._writer.turn_s(lane) if self._pending else 0.0
+                wait_s = self._writer.turn_s(turn.lane) if self._pending else 0.0
                 if wait_s <= 0:
                     break
                 # Meanwhile the group grows.
                 self._clock.wait(self._changed, wait_s)
-            size = rows = 0
-            while self._pending:
-                send = self._pending.first
-                if group and (size + send.size > self._writer.group_bytes or not send.count):
-                    break
-                self._pending.pop()
-                size += send.size
-                rows += send.count
-                group.append(send)
-            if not group:
+            if not self._pending:
                 return None
+            group, rest = self._pending.divided(self._writer.group_bytes)
+            rows, size = sum(send.count for send in group), self._pending.size - rest.size
             after = self._reserved if self._groups else None
-            self._groups.append(group)
+            turn.group, turn.size, self._pending = group, size, rest
+            self._written_bytes += size
             reservation = self._writer.reserve(rows, after)
             self._reserved = reservation.last
             # One without rows has the line to itself until it is done.
@@ -256,7 +298,8 @@ class SendLine:
             self._hand_over()
             return reservation
 
-    def _append(self, lane: int, group: list[Send], reservation: Reservation) -> None:
+    def _append(self, turn: Turn, reservation: Reservation) -> None:
+        group = turn.group
         marks: dict[str, Mark] = {}
         first = reservation.first
         for send in group:
@@ -264,8 +307,8 @@ class SendLine:
                 mark = self._producer.mark(send, first)
                 marks[mark.producer] = mark
             first += send.count
-        frames = self._frames(group)
-        durability = self._writer.append(lane, reservation, frames, list(marks.values()))
+        frames = frames_of(group, self._encode)
+        durability = self._writer.append(turn.lane, reservation, frames, list(marks.values()))
         first = reservation.first
         for send in group:
             send.receipt = Receipt(first, first + send.count - 1, send.count, durability)
@@ -277,74 +320,51 @@ class SendLine:
                 for mark in marks.values():
                     self._producer.confirm(mark)
 
-    def _frames(self, group: list[Send]) -> list[LogFrame]:
-        """The rows of a group as frames; small sends that follow each other share one."""
-        frames: list[LogFrame] = []
-        small: list[Send] = []
-        for send in group:
-            if send.frames is None:
-                if send.count:
-                    small.append(send)
-                continue
-            if small:
-                frames += self._encode(small)
-                small = []
-            frames += send.frames
-        return frames + (self._encode(small) if small else [])
+    def _end_turn(self, turn: Turn, failure: TidemillError | Withdrawn | None = None) -> None:
+        """Let the lane go, and note whom to tell what. Called under the lock."""
+        if not self._has_lane(turn):
+            return
+        me, pending, producer = threading.get_ident(), self._pending, self._producer
+        ended, error = turn.group, None
+        if isinstance(failure, Withdrawn):
+            # They go to the front again, but for those numbered behind one that failed.
+            ended = [send for send in ended if producer is not None and producer.is_stale(send)]
+            pending = pending.with_back(send for send in turn.group if send not in ended)
+            error = producer.failure if producer is not None and ended else None
+        elif failure is not None:
+            error = failure
+            if isinstance(error, _BREAKING):
+                self._failure = error
+                ended = [*ended, *pending]
+        if error is not None:
+            if any(send.number is not None for send in ended):
+                # All that are numbered behind them must not pass them.
+                ended = [*ended, *(send for send in pending if send.number is not None)]
+                ended = list(dict.fromkeys(ended))
+                if producer is not None:
+                    producer.take_back(ended, error)
+            pending = pending.without(ended)
+        turn.failure, turn.ended, turn.teller = error, ended, me
+        self._pending = pending
+        self._written_bytes -= turn.size
+        self._settles = self._settles or failure is not None
+        self._turns[turn.lane] = None
+        self._told = [*self._told, turn] if ended else self._told
+        self._hand_over()
+        self._changed.notify_all()
 
-    def _put_back(self, group: list[Send]) -> list[Send]:
-        """Sends whose numbers were withdrawn go to the front again. Returns those that fail, for
-        they are numbered behind one that did. Called under the lock.
-        """
-        self._settles = True
-        producer = self._producer
-        stale = [send for send in group if producer is not None and producer.is_stale(send)]
-        again = [send for send in group if send not in stale]
-        self._pending.put_back(again)
-        if producer is None or producer.failure is None or not stale:
-            return []
-        return self._fail_numbered(stale, producer.failure)
-
-    def _note_failure(self, group: list[Send], error: TidemillError) -> list[Send]:
-        """All sends that fail with a group. Called under the lock."""
-        self._settles = True
-        if isinstance(error, _BREAKING):
-            self._failure = error
-            group = [*group, *self._pending.take_all()]
-        return self._fail_numbered(group, error)
-
-    def _fail_numbered(self, failed: list[Send], error: TidemillError) -> list[Send]:
-        """Let sends fail, and with a numbered one all that are numbered behind it, which must not
-        pass it. Returns all of them. Called under the lock.
-        """
-        if any(send.number is not None for send in failed):
-            failed = failed + self._pending.take_numbered()
-            if self._producer is not None:
-                self._producer.take_back(failed, error)
-        for send in failed:
-            send.failure = error
-        return failed
-
-    def _end_group(self, lane: int, group: list[Send], ended: list[Send]) -> None:
-        """Let the lane go, then tell the senders."""
-        me = threading.get_ident()
-        with self._mutex:
-            self._groups = [one for one in self._groups if one is not group]
-            self._pending_bytes -= sum(send.size for send in ended)
-            self._told.append(ended)
-            self._lanes.append(lane)
-            self._hand_over()
-            self._changed.notify_all()
-            was_teller = me in self._tellers
-            self._tellers.add(me)
+    def _tell(self, turn: Turn) -> None:
+        """Tell the senders, if that is yet to be done."""
+        if turn not in self._told:
+            return
         try:
-            tell(ended)
-        finally:
-            with self._mutex:
-                self._told = [one for one in self._told if one is not ended]
-                if not was_teller:
-                    self._tellers.discard(me)
-                self._changed.notify_all()
+            turn.tell()
+        except BaseException:
+            turn.wake_all()
+            raise
+        with self._mutex:
+            self._told = [one for one in self._told if one is not turn]
+            self._changed.notify_all()
 
     def _hand_over(self) -> None:
         """Let somebody use a lane that is free, if anything waits. Called under the lock."""
@@ -352,44 +372,73 @@ class SendLine:
             return
         send = self._pending.first
         if send.wakeup is None:
-            self._call_worker()
-        elif send.lane is None:
-            send.lane = self._lanes.pop()
+            try:
+                self.call_worker()
+            except SurroundingsError as error:
+                logger.warning(
+                    "what was sent soon waits until somebody sends or flushes: %s", error
+                )
+        elif send.turn is None:
+            self._take_lane(Turn(), send)
             send.wake()
+
+    def _take_lane(self, turn: Turn, send: Send | None = None) -> None:
+        """Use a free lane; by the sender of `send`, if there is one. Called under the lock."""
+        lane = self._turns.index(None)
+        turn.lane = lane
+        self._turns[lane] = turn
+        if send is not None:
+            send.turn = turn
+
+    def _has_lane(self, turn: Turn) -> bool:
+        return turn in self._turns
 
     def _may_write(self) -> bool:
         """Whether something waits, and a lane is free that it is worth. Called under the lock."""
-        if not self._pending or not self._lanes:
+        free = self._turns.count(None)
+        if not self._pending or not free:
             return False
-        is_first = len(self._lanes) == self._writer.lanes
+        is_first = free == self._writer.lanes
         return is_first or self._pending.size >= self._writer.lane_bytes_min
 
-    def _call_worker(self) -> None:
-        """Have a thread of ours write what waits. Called under the lock."""
-        if len(self._workers) < self._writer.lanes and not self._is_closed:
-            worker = threading.Thread(target=self._work, name="tidemill-publisher", daemon=True)
-            self._workers.append(worker)
-            worker.start()
-        else:
-            self._changed.notify_all()
+    def call_worker(self) -> None:
+        """Have a thread of ours write what waits, for nobody else may."""
+        with self._mutex:
+            if len(self._workers) < self._writer.lanes and not self._is_closed:
+                worker = threading.Thread(target=self._work, name="tidemill-publisher", daemon=True)
+                start(worker)
+                self._workers.append(worker)  # which waits for the lock until it is counted
+            else:
+                self._changed.notify_all()
 
     def _work(self) -> None:
-        while True:
-            with self._mutex:
-                while not self._may_write():
-                    if self._is_closed or self._failure is not None:
-                        return
-                    is_told = self._changed.wait(WORKER_IDLE_S)
-                    if not is_told and not self._may_write():
-                        # Nobody may be left who could close this; the next send calls another.
-                        self._workers.remove(threading.current_thread())
-                        return
-                lane = self._lanes.pop()
-            self._write_group(lane)
+        turn = Turn()
+        while self._wait_for_work(turn):
+            try:
+                self._write_group(turn)
+            except BaseException as cause:
+                # What was called back must not end the thread that others count on.
+                self._settle(turn, cause)
+                logger.exception("what was called back by a send raised")
+            turn = Turn()
+
+    def _wait_for_work(self, turn: Turn) -> bool:
+        """Sleep until there is something to write; False if this thread is to end."""
+        with self._mutex:
+            is_told = True
+            while not self._may_write():
+                # Nobody may be left who could close this; the next send calls another.
+                if self._is_closed or self._failure is not None or not is_told:
+                    me = threading.current_thread()
+                    self._workers = [worker for worker in self._workers if worker is not me]
+                    return False
+                is_told = self._changed.wait(WORKER_IDLE_S)
+            self._take_lane(turn)
+            return True
 
     def _has_room(self, send: Send) -> bool:
-        total = self._pending_bytes + send.size
-        return self._pending_bytes == 0 or total <= self._pending_bytes_max
+        under_way = self._pending.size + self._written_bytes
+        return under_way == 0 or under_way + send.size <= self._pending_bytes_max
 
     def _check(self) -> None:
         if self._failure is not None:

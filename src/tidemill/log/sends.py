@@ -9,19 +9,21 @@ send([Sourced(1, 42, "web", b)])  rows that say where they come from, in the sch
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain, groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from tidemill.batch import to_payload
 from tidemill.batch.columns import column_from_values
-from tidemill.errors import Bug, SchemaMismatch
+from tidemill.errors import SchemaMismatch
 from tidemill.files.queue.receipt import Receipt
 from tidemill.log.contract import LogFrame
+
+if TYPE_CHECKING:
+    from tidemill.log.turn import Turn
 
 _SEND_BYTES = 64  # what a send counts for beside its rows
 _OFFSET_BYTES = 4  # of each value in a column
@@ -68,13 +70,13 @@ class Send:
         "future",
         "generation",
         "is_done",
-        "lane",
         "number",
         "order",
         "payload",
         "receipt",
         "size",
-        "sleepers",
+        "told_in",
+        "turn",
         "values",
         "wakeup",
     )
@@ -107,8 +109,8 @@ class Send:
         self.is_done = False
         self.future: Future[Receipt] | None = None
         self.wakeup: threading.Lock | None = None  # what a blocking sender sleeps on
-        self.sleepers: deque[Send] | None = None  # whom to wake once it is done; see `tell`
-        self.lane: int | None = None  # a lane that its sender was woken to use
+        self.turn: Turn | None = None  # in which its sender writes, or was woken to write
+        self.told_in: Turn | None = None  # in which it was written, or failed
 
     def wake(self) -> bool:
         """Wake the sender, if it sleeps; False if nobody waits for this send any more."""
@@ -116,41 +118,29 @@ class Send:
         if wakeup is None:
             return False
         if wakeup.locked():
-            wakeup.release()
+            try:
+                wakeup.release()
+            except RuntimeError:
+                pass  # Another thread has just done it.
         return True
 
-    def wake_next(self) -> None:
-        """Wake the next of those whose sends are done. Each sender that waited does so, once."""
-        while self.sleepers:
-            try:
-                sleeper = self.sleepers.popleft()
-            except IndexError:
-                return  # Another thread has taken the last one just now.
-            if sleeper.wake():
-                return
 
-
-def tell(sends: Sequence[Send]) -> None:
-    """Tell senders how their sends went, and resolve the futures of the rest.
-
-    Threads that sleep wake each other one by one: those that run at once only wait for each other,
-    since the interpreter runs one at a time, and each that waits asks for its turn again and again.
-    """
-    sleepers = deque(send for send in sends if send.future is None)
-    for send in sends:
-        send.payload = send.frames = None
-        send.values = ()
-        send.sleepers = sleepers
-        send.is_done = True
-    if sleepers:
-        sends[0].wake_next()
-    for send in sends:
-        if send.future is None:
+def frames_of(
+    group: Sequence[Send], encode: Callable[[Sequence[Send]], list[LogFrame]]
+) -> list[LogFrame]:
+    """The rows of a group as frames; small sends that follow each other share one."""
+    frames: list[LogFrame] = []
+    small: list[Send] = []
+    for send in group:
+        if send.frames is None:
+            if send.count:
+                small.append(send)
             continue
-        if send.receipt is not None and send.failure is None:
-            send.future.set_result(send.receipt)
-        else:
-            send.future.set_exception(send.failure or Bug("a send ended without a receipt"))
+        if small:
+            frames += encode(small)
+            small = []
+        frames += send.frames
+    return frames + (encode(small) if small else [])
 
 
 def takes_values(schema: pa.Schema) -> bool:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from tidemill.errors import InvalidInput
+from tidemill.limits import INT64_MAX
 from tidemill.log.contract import LogStore
 
 Start = Literal["earliest", "latest"] | int | datetime
@@ -35,5 +36,5 @@ def row_at(store: LogStore, place: object, what: str) -> int | None:
             since.days * 86_400_000_000 + since.seconds * 10**6 + since.microseconds
         )
     if isinstance(place, int) and not isinstance(place, bool) and place >= 1:
-        return place
+        return min(place, INT64_MAX)  # No store counts further, and no row comes so far.
     return None

@@ -57,6 +57,16 @@ class TieredLog(LogStore):
         return self.hot.ends()
 
     def read(self, start: int, *, rows_max: int, bytes_max: int) -> list[LogBatch]:
+        try:
+            return self._read(start, rows_max, bytes_max)
+        except MissingRows as loss:
+            # Rows that were given up while they were looked for are not missed.
+            first = self.hot.ends().first
+            if start < first:
+                raise trimmed(start, first) from loss
+            raise
+
+    def _read(self, start: int, rows_max: int, bytes_max: int) -> list[LogBatch]:
         if start >= self._released:
             try:
                 return self._in_newest(self.hot.read(start, rows_max=rows_max, bytes_max=bytes_max))
@@ -127,6 +137,9 @@ class TieredLog(LogStore):
 
     def begin_at(self, first: int) -> None:
         self.hot.begin_at(first)
+
+    def sync(self) -> None:
+        self.hot.sync()
 
     def release(self, before: int) -> None:
         self.hot.release(before)
@@ -207,7 +220,12 @@ def _last_run(layout: Layout, end: int) -> Layout:
     return Layout(layout.firsts[at:], layout.rows[at:], layout.sizes[at:]) if at else layout
 
 
-def open_archiver(log: TieredLog, url: str | os.PathLike[str] | None) -> Archiver:
+def open_archiver(
+    log: TieredLog,
+    url: str | os.PathLike[str] | None,
+    *,
+    releases: bool = True,  # False: rows of the log itself are left alone, whoever owns it
+) -> Archiver:
     """The right to archive a log to `url`, or to where it was archived before."""
     from tidemill.log.archive.archive import Archive  # noqa: PLC0415 (as above)
     from tidemill.log.archive.archiver import Archiver  # noqa: PLC0415
@@ -217,4 +235,6 @@ def open_archiver(log: TieredLog, url: str | os.PathLike[str] | None) -> Archive
         url = log.notes().get(ARCHIVE_NOTE)
         if url is None:
             raise InvalidInput(f"{log.place} has no archive yet: say where it is to be")
+    if releases:
+        log.sync()  # Raises `Locked`, before whoever archives already is fenced in vain.
     return Archiver(log.hot, Archive(open_objects(url)))

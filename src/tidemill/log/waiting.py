@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from tidemill.log.sends import Send
 
@@ -11,18 +12,22 @@ from tidemill.log.sends import Send
 class Waiting:
     """The sends in line. The caller holds a lock around each call.
 
+    Whatever takes sends out makes another line, which the caller puts in the place of this one in
+    the same breath in which it notes who has them: an interrupt finds them here or there.
+
     >>> from tidemill.log.sends import Send
     >>> waiting = Waiting()
     >>> waiting.append(Send(values=(b"a", b"b")))
     >>> waiting.first.count, waiting.size == waiting.first.size, len(waiting)
     (2, True, 1)
-    >>> waiting.pop().values, waiting.size, bool(waiting)
+    >>> group, rest = waiting.divided(1_000)
+    >>> group[0].values, rest.size, bool(rest)
     ((b'a', b'b'), 0, False)
     """
 
-    def __init__(self) -> None:
-        self._sends: deque[Send] = deque()
-        self.size = 0  # in bytes
+    def __init__(self, sends: Iterable[Send] = ()) -> None:
+        self._sends = deque(sends)
+        self.size = sum(send.size for send in self._sends)  # in bytes
 
     def __len__(self) -> int:
         return len(self._sends)
@@ -37,40 +42,28 @@ class Waiting:
 
     def append(self, send: Send) -> None:
         """Put a send at the end of the line."""
-        self._sends.append(send)
         self.size += send.size
+        # Last, for an interrupt can come behind any call.
+        self._sends.append(send)
 
-    def pop(self) -> Send:
-        """Take the first one out."""
-        send = self._sends.popleft()
-        self.size -= send.size
-        return send
+    def divided(self, bytes_max: int) -> tuple[list[Send], Waiting]:
+        """Those that are written next, and the line of the others. One may be larger, and one
+        without rows comes first.
+        """
+        group: list[Send] = []
+        size = 0
+        for send in self._sends:
+            if group and (size + send.size > bytes_max or not send.count):
+                break
+            size += send.size
+            group.append(send)
+        return group, Waiting(islice(self._sends, len(group), None))
 
-    def remove(self, send: Send) -> bool:
-        """Take one out wherever it stands; False if it is not in line."""
-        try:
-            self._sends.remove(send)
-        except ValueError:
-            return False
-        self.size -= send.size
-        return True
+    def without(self, gone: Collection[Send]) -> Waiting:
+        """The line of all but these."""
+        ids = {id(send) for send in gone}
+        return Waiting(send for send in self._sends if id(send) not in ids)
 
-    def put_back(self, sends: Iterable[Send]) -> None:
-        """Let sends that were taken out wait again, where they were."""
-        self._replace(sorted([*sends, *self._sends], key=lambda send: send.order))
-
-    def take_all(self) -> list[Send]:
-        """Take every one out."""
-        sends = list(self._sends)
-        self._replace([])
-        return sends
-
-    def take_numbered(self) -> list[Send]:
-        """Take those out that have a producer's number."""
-        numbered = [send for send in self._sends if send.number is not None]
-        self._replace([send for send in self._sends if send.number is None])
-        return numbered
-
-    def _replace(self, sends: list[Send]) -> None:
-        self._sends = deque(sends)
-        self.size = sum(send.size for send in sends)
+    def with_back(self, sends: Iterable[Send]) -> Waiting:
+        """The line in which sends that were taken out wait again, where they were."""
+        return Waiting(sorted([*sends, *self._sends], key=lambda send: send.order))

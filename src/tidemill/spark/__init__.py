@@ -11,19 +11,10 @@ native_scan    ... its archived rows by Spark's own Parquet reader
 writing        a DataFrame into the archive of a log
 bulk_write     ... by Spark's own Parquet writer
 data_source    what `format("tidemill")` is; Spark makes one for each read or write
-options        what a reader may be told; pure
+source         ... its reading: planned on the driver, done by executors, in batches and streams
+sink           ... its writing: staged by tasks, committed by the driver, once
 address        where a queue is, and what it is
-batch_reader   a batch read, planned on the driver, done by executors
-stream_reader  a streaming read, and the consumer it is
-offsets        what a checkpoint holds; pure
-admission      how far a micro-batch goes; pure
-planning       rows divided among tasks; pure
-partitions     what a task is given
-rows           what a log and the arrivals of a queue have in common
-log_rows       ... the log
-arrived_rows   ... the arrivals
 schema         columns as Spark has them
-chunks         batches large enough for Spark; pure
 merging        many queues made one log
 replaying      rows sent once more
 profiling      what is in a queue, counted

@@ -146,7 +146,7 @@ def find_scan(spark: SparkSession, address: Address, options: SourceOptions) -> 
         start, end = range_of(options, log.ends(), log.place, log.seq_at)
         low, high = options.bounds.seqs
         start, end = max(start, low), min(end, high + 1)
-        segments = list(archive.between(start, end))
+        segments = archive.between(start, end)
     base = _base(archive.objects.url)
     if base is None or not segments or segments[0].first > start:
         return None

@@ -12,8 +12,12 @@ import pytest
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
 from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.folder.folder import Folder
+from tidemill.files.sharing.lock import FileLock
 from tidemill.files.sharing.pointers import move
+from tidemill.log.on_files.place import LogPlace
 from tidemill.log.on_files.store import FileLog
+from tidemill.log.on_files.writer import FileWriter
 
 SMALL = 16 * 1024
 WITHIN_S = 60
@@ -21,6 +25,14 @@ WITHIN_S = 60
 
 def segments(path: Path) -> list[str]:
     return sorted(one.stem for one in (path / "journal").glob("*.segment"))
+
+
+def is_free(path: Path) -> bool:
+    """Whether nobody owns the folder."""
+    lock = FileLock.try_acquire(LocalFileSystem(), path / "lock")
+    if lock is not None:
+        lock.release()
+    return lock is not None
 
 
 def fill(log: tm.Log, rows: int, *, length: int = 1_000) -> None:
@@ -144,6 +156,75 @@ def test_within_a_process_the_newer_publisher_wins(tmp_path: Path) -> None:
         old.close()
         assert log.publisher().send(b"c").first == 3
         assert log.read().rows() == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"producer": "no name!"}, {"pending_bytes_max": "much"}, {"pending_bytes_max": -1}],
+)
+def test_a_publisher_that_is_refused_changes_nothing(
+    tmp_path: Path, options: dict[str, object]
+) -> None:
+    with tm.Log(tmp_path / "log") as log:
+        out = log.publisher()
+        with pytest.raises(tm.InvalidInput):
+            log.publisher(**options)  # type: ignore[arg-type]
+        assert out.send(b"a").first == 1, "nobody was fenced"
+
+
+def test_a_publisher_that_fails_as_it_opens_lets_the_folder_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: FileWriter, producer: str) -> None:
+        raise tm.StorageFailed(f"what {producer} sent cannot be read")
+
+    with tm.Log(tmp_path / "log") as log:
+        monkeypatch.setattr(FileWriter, "mark", fail)
+        with pytest.raises(tm.StorageFailed, match="loader"):
+            log.publisher(producer="loader")
+        assert is_free(tmp_path / "log")
+
+
+def test_what_owns_a_folder_for_a_moment_lets_it_go_behind_a_broken_publisher(
+    tmp_path: Path,
+) -> None:
+    with tm.Log(tmp_path / "log") as log, log.publisher() as out:
+        out.send([b"a", b"b"])
+        owner = LogPlace.of(LocalFileSystem(), tmp_path / "log").owner
+        assert owner is not None
+        owner.journal.doubt(OSError("the disk failed"))
+        with pytest.raises(tm.StorageFailed):
+            out.send(b"c")
+        assert log.trim(before=2) == 2, "it opens the folder again"
+        assert is_free(tmp_path / "log")
+        with log.publisher() as another:
+            assert another.send(b"c").first == 3
+    assert is_free(tmp_path / "log")
+
+
+@pytest.mark.parametrize("what", ["publisher", "log", "new publisher"])
+def test_a_close_that_was_interrupted_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    close = Folder.close
+
+    def interrupted(folder: Folder) -> None:
+        monkeypatch.setattr(Folder, "close", close)
+        folder.is_closed = True
+        raise KeyboardInterrupt
+
+    log = tm.Log(tmp_path / "log")
+    out = log.publisher()
+    out.send(b"a")
+    monkeypatch.setattr(Folder, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.close() if what == "log" else out.close()
+    if what == "new publisher":
+        out = log.publisher()
+        assert out.send(b"b").first == 2
+    log.close() if what == "log" else out.close()
+    assert is_free(tmp_path / "log")
+    log.close()
 
 
 def test_publishers_that_come_and_go_leave_dense_numbers(tmp_path: Path) -> None:

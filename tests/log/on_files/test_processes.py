@@ -64,6 +64,19 @@ def test_a_second_process_cannot_publish_but_reads_along(tmp_path: Path) -> None
             assert log.publisher().send(b"mine").first == log.ends().next - 1
 
 
+def test_who_may_not_archive_takes_it_from_nobody(tmp_path: Path) -> None:
+    manifest = tmp_path / "archive" / "manifest.json"
+    with tm.Log(tmp_path / "log") as log:
+        log.archive(tmp_path / "archive")
+        before = manifest.read_bytes()
+        with child("publish", tmp_path / "log", 0) as process:
+            line(process)
+            for url in (None, tmp_path / "archive"):
+                with tm.Log(tmp_path / "log") as other, pytest.raises(tm.Locked):
+                    other.archive(url)
+        assert manifest.read_bytes() == before, "the epoch of the archiver is what it was"
+
+
 def test_consumers_are_fenced_across_processes(tmp_path: Path) -> None:
     with tm.Log(tmp_path / "log") as log, log.publisher() as out:
         out.send([b"%d" % number for number in range(100)])

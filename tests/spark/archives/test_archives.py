@@ -40,8 +40,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Sizes:
         monkeypatch.setattr(module, "round_tasks", lambda _: 3)
     real = open_archiver
 
-    def opened(log: Any, url: Any) -> Archiver:
-        archiver = real(log, url)
+    def opened(log: Any, url: Any, **options: Any) -> Archiver:
+        archiver = real(log, url, **options)
         archiver._sizes = sizes
         return archiver
 

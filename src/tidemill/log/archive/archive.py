@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from xxhash import xxh3_64_hexdigest
 
@@ -135,6 +136,8 @@ class Archive:
         if found is None:
             try:
                 found = parse_page(page, self.objects.get(page.file).data)
+            except Absent as absence:
+                raise _Gone(page) from absence
             except Corrupt as damage:
                 raise Corrupt(f"{damage.reason}, in the archive {self.place}") from damage
             self._pages.put(page.file, found)
@@ -179,7 +182,9 @@ class Archive:
 
     def seq_at(self, time_us: int) -> int | None:
         """The first row written at `time_us` or later; None if no segment has one."""
-        manifest = self.look()
+        return self._looking_again(self.look(), lambda manifest: self._seq_at(manifest, time_us))
+
+    def _seq_at(self, manifest: Manifest, time_us: int) -> int | None:
         part = _first_until(manifest.parts, time_us)
         if isinstance(part, Page):
             part = _first_until(self.segments_of(part), time_us)
@@ -208,7 +213,12 @@ class Archive:
 
     def newest_within(self, bytes_max: int, end: int) -> int:
         """The first of the segments before row `end` that take at most so much together."""
-        for part in reversed(self.known.parts):
+        return self._looking_again(
+            self.known, lambda manifest: self._newest_within(manifest, bytes_max, end)
+        )
+
+    def _newest_within(self, manifest: Manifest, bytes_max: int, end: int) -> int:
+        for part in reversed(manifest.parts):
             if isinstance(part, Page) and part.bytes <= bytes_max and part.next <= end:
                 bytes_max, end = bytes_max - part.bytes, part.first
                 continue
@@ -223,12 +233,31 @@ class Archive:
                 bytes_max, end = bytes_max - size, segment.first
         return end
 
-    def between(self, start: int, end: int) -> Iterator[Segment]:
+    def between(self, start: int, end: int) -> list[Segment]:
         """The segments, as far as is known, that hold rows from `start` up to `end`."""
-        for part in self.known.parts:
-            if part.next > start and part.first < end:
-                inner = self.segments_of(part) if isinstance(part, Page) else (part,)
-                yield from (one for one in inner if one.next > start and one.first < end)
+
+        def find(manifest: Manifest) -> list[Segment]:
+            found: list[Segment] = []
+            for part in manifest.parts:
+                if part.next > start and part.first < end:
+                    found += self.segments_of(part) if isinstance(part, Page) else (part,)
+            return [one for one in found if one.next > start and one.first < end]
+
+        return self._looking_again(self.known, find)
+
+    def _looking_again(self, manifest: Manifest, find: Callable[[Manifest], T], seq: int = 1) -> T:
+        """What `find` makes of a manifest, and if objects are gone that this names, of the one that
+        is there now: they became part of others, or were trimmed. `seq` is the first row of use.
+        """
+        while True:
+            try:
+                return find(manifest)
+            except _Gone as absence:
+                before, manifest = manifest, self.look()
+                if manifest == before:
+                    part = absence.part
+                    hint = f"{part.file} is gone from the archive {self.place}"
+                    raise missing(max(seq, part.first), part.next - 1, hint) from absence
 
     def _batch_at(self, seq: int, versions: SchemaVersions) -> LogBatch:
         """The rows from a number on that lie in the same row group; looks again if need be."""
@@ -242,12 +271,9 @@ class Archive:
         return batch
 
     def _decoded_now(self, seq: int) -> LogBatch:
-        segment = self._find(self.look(), seq)
-        try:
-            return self._decoded(segment, seq)
-        except Absent as absence:
-            hint = f"{segment.file} is gone from the archive {self.place}"
-            raise missing(max(seq, segment.first), segment.next - 1, hint) from absence
+        return self._looking_again(
+            self.look(), lambda manifest: self._decoded(self._find(manifest, seq), seq), seq
+        )
 
     def _decoded(self, segment: Segment, seq: int) -> LogBatch:
         footer, groups = self._footer(segment)
@@ -275,7 +301,7 @@ class Archive:
         found = self._footers.get(segment.file)
         if found is None:
             begin = segment.bytes - segment.footer_bytes
-            data = self.objects.get_range(segment.file, begin, segment.bytes)
+            data = self._fetch(segment, begin, segment.bytes)
             if xxh3_64_hexdigest(data) != segment.footer_digest:
                 raise self._damaged(segment, "the checksum of its footer does not match")
             footer = parquet.read_footer(data)
@@ -289,7 +315,7 @@ class Archive:
         key = f"{segment.file}#{group.number}"
         found = self._groups.get(key)
         if found is None:
-            data = self.objects.get_range(segment.file, group.start, group.end)
+            data = self._fetch(segment, group.start, group.end)
             versions = self.known.versions
             try:
                 payload = versions.by_fingerprint(int(segment.schema, 16))
@@ -298,6 +324,12 @@ class Archive:
                 raise self._damaged(segment, damage.reason, group) from damage
             self._groups.put(key, found)
         return found
+
+    def _fetch(self, segment: Segment, start: int, end: int) -> pa.Buffer:
+        try:
+            return self.objects.get_range(segment.file, start, end)
+        except Absent as absence:
+            raise _Gone(segment) from absence
 
     def _damaged(
         self, segment: Segment, reason: str, group: parquet.Group | None = None
@@ -343,6 +375,14 @@ def _first_until(parts: Sequence[Page | Segment], time_us: int) -> Page | Segmen
     lasts = np.fromiter((part.time_max for part in parts), np.int64, len(parts))
     at = int(lasts.searchsorted(time_us))
     return parts[at] if at < len(parts) else None
+
+
+class _Gone(Absent):
+    """An object is not there that a manifest names, or named when it was read."""
+
+    def __init__(self, part: Page | Segment) -> None:
+        super().__init__(part.file)
+        self.part = part
 
 
 class _Kept(Generic[T]):

@@ -5,8 +5,9 @@
     a crash here leaves:   nothing        an orphan                   rows that are in both places
 
 Nothing is released before the manifest that names its copy is in place, and no segment gets into a
-manifest before it was read back from the store and found to hold the same rows. Orphans are swept
-by the next archiver; rows that are in both places are released by the next pass.
+manifest before it was read back from the store and found to hold the same rows. Nor before the log
+has them on disk: after a power cut it would give their numbers to others. Orphans are swept by the
+next archiver; rows that are in both places are released by the next pass.
 
 Two archivers cannot harm each other. Each takes the next epoch, by a change of the manifest, and
 the older one raises `Fenced` when it comes to change the manifest; what it has put by then is not
@@ -23,10 +24,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from tidemill.batch import SchemaVersions
-from tidemill.errors import Corrupt, InvalidInput, MissingRows, NotAnArchive, Trimmed
+from tidemill.errors import InvalidInput, MissingRows, NotAnArchive, Trimmed
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archived import Archived
 from tidemill.log.archive.compacting import Compaction, compacted, rows_of, small_groups
+from tidemill.log.archive.continuing import check_continued
 from tidemill.log.archive.dropping import drop_below
 from tidemill.log.archive.manifest import Manifest, Segment, encode_page, new_page_name
 from tidemill.log.archive.notes import ARCHIVE_NOTE, LOG_NOTE
@@ -49,6 +51,9 @@ class Archiver:
         self._log = log
         self._archive = archive
         self._sizes = Sizes() if sizes is None else sizes
+        # Nothing is made where it is refused: a manifest makes an archive of a folder.
+        _check_place(log, archive)
+        archive.objects.check_free()
         mine = _identity(log)
         empty = Manifest(
             log=mine, first=log.ends().first, next=log.ends().first, versions=log.versions
@@ -87,15 +92,10 @@ class Archiver:
         log, archive = self._log, self._archive
         while True:
             manifest = self._writer.current(archive.look())
-            first, next_seq = log.ends()
-            if manifest.next > next_seq:
-                raise Corrupt(
-                    f"{archive.place} holds rows up to {manifest.next - 1}, and {log.place} ends "
-                    f"at {next_seq - 1}: it is not the log that was archived, but an older copy"
-                )
-            if manifest.first < first:
-                manifest = drop_below(archive, first)
             try:
+                check_continued(log, archive, manifest)
+                if manifest.first < (first := log.ends().first):
+                    manifest = drop_below(archive, first)
                 done = self._run(manifest, end, on_progress, store or self.store)
             except Trimmed:
                 continue  # Somebody gave rows up that were to be archived.
@@ -129,6 +129,7 @@ class Archiver:
                 continue
             if len(manifest.segments) >= 2 * self._sizes.manifest_segments:
                 self._fold(manifest)
+            self._log.sync()
             manifest = self._archive.swap(self._adding(segments))
             self._log.release(manifest.next)
             done = Archived(
@@ -225,11 +226,14 @@ def _check_owner(manifest: Manifest, mine: str, archive: Archive) -> None:
 
 def _note_archive(log: LogStore, archive: Archive) -> None:
     """Write down in the log where its archive is, before anything is released."""
-    url = archive.objects.url
+    if ARCHIVE_NOTE not in log.notes():
+        log.set_note(ARCHIVE_NOTE, archive.objects.url, expected=None)
+    _check_place(log, archive)  # Another may have been faster.
+
+
+def _check_place(log: LogStore, archive: Archive) -> None:
     noted = log.notes().get(ARCHIVE_NOTE)
-    if noted is None and not log.set_note(ARCHIVE_NOTE, url, expected=None):
-        noted = log.notes()[ARCHIVE_NOTE]
-    if noted is not None and noted != url:
+    if noted not in (None, archive.objects.url):
         raise InvalidInput(
             f"the archive of {log.place} is at {noted}: archive to there, or leave the URL out"
         )

@@ -25,9 +25,10 @@ from typing import TypeVar
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from tidemill.errors import Locked
+from tidemill.errors import InvalidInput, Locked
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
+from tidemill.files.format.settings import NAME as SETTINGS_NAME
 from tidemill.files.sharing.lock import FileLock
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
 
@@ -57,6 +58,17 @@ class FolderObjects(ObjectStore):
         self._fs = LocalFileSystem() if fs is None else fs
         self.place = str(path)
         self.url = str(self._path)
+
+    def check_free(self) -> None:
+        with storage_errors("archiving to", self._path):
+            try:
+                names = self._fs.list_folder(self._path)
+            except FileNotFoundError:
+                return
+        if SETTINGS_NAME in names:
+            raise InvalidInput(
+                f"{self.place} is the folder of a queue or a log: give the archive one of its own"
+            )
 
     def get(self, name: str) -> Stored:
         data = self._read(name, 0, None)

@@ -47,6 +47,10 @@ class ObjectStore(ABC):
     place: str  # what it is called in messages: a path, or a URL without credentials
     url: str  # by which it is opened again, from another folder as well
 
+    def check_free(self) -> None:
+        """Raise `InvalidInput` if something lives there that an archive must not be put into."""
+        return
+
     @abstractmethod
     def get(self, name: str) -> Stored:
         """A whole object; raises `Absent`."""

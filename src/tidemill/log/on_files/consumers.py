@@ -1,7 +1,7 @@
 """Consumers of a log in a folder: a pointer in a file, and the token of who may move it.
 
     consumers/billing   ┌ 32 bytes ┬ 32 bytes ┬ 32 bytes ┐
-                        │  slot    │  slot    │  token   │    slots as in `files.pointers`
+                        │  slot    │  slot    │  token   │    slots as in `pointers`
                         └──────────┴──────────┴──────────┘
 
 Any process may claim a consumer: it writes a token of its own, and who held the one before it is

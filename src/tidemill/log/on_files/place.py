@@ -57,7 +57,8 @@ class LogPlace:
 
     def own(self, clock: Clock, options: FolderOptions) -> Folder:
         """Own the folder, from now on if it is not so already. Called under the mutex."""
-        if self.owner is not None and self.owner.journal.failure is not None:
+        owner = self.owner
+        if owner is not None and (owner.is_closed or owner.journal.failure is not None):
             # It takes no more writes; opening it again verifies what is there.
             self.disown()
         if self.owner is None:
@@ -74,22 +75,26 @@ class LogPlace:
 
     def disown(self) -> None:
         """Let another process own the folder. Called under the mutex."""
-        owner, self.owner = self.owner, None
-        self.newest = None
-        self._claims = 0
-        if owner is not None:
-            owner.close()
+        owner = self.owner
+        try:
+            if owner is not None:
+                owner.close()
+        finally:
+            # What was interrupted before is for another call to do.
+            if owner is None or owner.has_let_go:
+                self.owner = self.newest = None
+                self._claims = 0
 
     @contextmanager
     def owned(self, clock: Clock, options: FolderOptions) -> Iterator[Folder]:
         """Own the folder for the block at least."""
         with self.mutex:
-            is_owner = self.owner is not None
             owner = self.own(clock, options)
             try:
                 yield owner
             finally:
-                if not is_owner:
+                # Asked here, for owning it may have ended a publisher that was broken.
+                if self.newest is None:
                     self.disown()
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:

@@ -201,6 +201,14 @@ class FileLog(LogStore):
                     check_unused(ends, first, self.place)
                     folder.commit(BeginRows(first))
 
+    def sync(self) -> None:
+        self._check_writable()
+        with (
+            storage_errors("syncing", self._path),
+            self._place.owned(self._clock, self._owning()) as folder,
+        ):
+            folder.sync()
+
     def release(self, before: int) -> None:
         self._check_writable()
         with (
@@ -230,9 +238,10 @@ class FileLog(LogStore):
             return True
 
     def close(self) -> None:
-        if self._is_closed or not self._view.is_here:
+        if not self._view.is_here:
             return
         self._is_closed = True
+        # Each of these does no harm twice, so that a call that is interrupted can be repeated.
         for writer in list(self._writers):
             writer.close()
         self._view.close()

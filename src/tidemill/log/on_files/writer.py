@@ -88,8 +88,6 @@ class FileWriter(LogWriter):
 
     def close(self) -> None:
         with self._place.mutex:
-            if self._is_closed:
-                return
             self._is_closed = True
             if self._place.newest is self:
                 self._place.disown()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from tidemill.log.sql.address import Address
 from tidemill.log.sql.badges import badge_of
-from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.connection import Busy, Connection, Lost
 from tidemill.log.sql.dialect import dialect_of
+from tidemill.log.sql.settings import ServerSettings
 
 
 class LaneConnections:
@@ -35,6 +36,14 @@ class LaneConnections:
             )
             self._connections[place] = connection
         return connection
+
+    def settings(self, place: int) -> ServerSettings | None:
+        """What the server is set to now; None if it does not answer."""
+        try:
+            return self.get(place).settings()
+        except (Lost, Busy):
+            self.drop(place)  # Nothing was under way; the next append opens another.
+            return None
 
     def drop(self, place: int) -> None:
         """Close the connection of a place, and with it what it was doing."""

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidemill.errors import OutcomeUnknown
 from tidemill.log.refusals import publisher_fenced
 from tidemill.log.sql.badges import badge_of, end_holders
 from tidemill.log.sql.connection import Connection
+from tidemill.log.sql.rows import PackedRow
 from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
 
 
@@ -55,3 +57,29 @@ def take_over(
         connection.execute(delete, pointer)
     connection.execute(COMMIT)
     return Taken(epoch + 1, pointer, time_us)
+
+
+def is_there(
+    connection: Connection,
+    statements: Statements,
+    lane: int,
+    row: PackedRow,
+    epochs: tuple[int, int],  # the first and the last that its writer had
+) -> bool:
+    """Whether a row counts that was written before another publisher took over.
+
+    `OutcomeUnknown` if its numbers are given, and neither it nor another row has them here any
+    more: it may have counted before it was archived or trimmed.
+    """
+    if connection.query(statements.is_there[lane], row.first, row.last, *epochs):
+        return True
+    (pointer, _) = connection.query_row(statements.written)
+    if int(pointer) < row.last:
+        return False
+    before = connection.query(statements.time_before, *[row.first] * len(statements.shards))
+    if any(int(last) >= row.first for _, last, _ in before):
+        return False
+    raise OutcomeUnknown(
+        f"whether rows from {row.first} to {row.last} are those of this publisher is unknown: "
+        "another took over, and they were archived or trimmed since; read them to find out"
+    )

@@ -8,8 +8,7 @@ An append writes its row in the table of its lane, then the writer pointer moves
                               is still ours
     all whose rows it covers  return
 
-An append with nothing under way before it does both in one transaction, and so needs one commit
-(see `appending`).
+An append with nothing under way before it does both in one transaction, in one commit.
 
 When a connection breaks, nobody knows whether its last statement took effect. Then the writer takes
 a new epoch, which only it may follow itself in: that removes every row above the pointer, and tells
@@ -29,6 +28,7 @@ from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, 
 from tidemill.files.queue.receipt import Durability
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, NoteChange, Reservation, Withdrawn
+from tidemill.log.held_condition import HeldCondition
 from tidemill.log.refusals import publisher_fenced
 from tidemill.log.sql.address import Address
 from tidemill.log.sql.appending import Also, note_change, show, write_and_show, write_rows
@@ -39,7 +39,7 @@ from tidemill.log.sql.patience import Patience
 from tidemill.log.sql.pool import Pool
 from tidemill.log.sql.rows import PackedRow, check_fit, pack_rows
 from tidemill.log.sql.statements import BEGIN, COMMIT, Statements
-from tidemill.log.sql.takeover import Taken, take_over
+from tidemill.log.sql.takeover import Taken, is_there, take_over
 from tidemill.log.sql.throttle import Throttle
 from tidemill.log.sql.under_way import Numbers, UnderWay
 
@@ -76,12 +76,13 @@ class ServerWriter(LogWriter):
         self._owner = os.urandom(16)
         self.lanes = len(statements.shards)
         self._throttle = Throttle(writes_per_second_max, lanes=self.lanes, clock=clock)
-        self._changed = threading.Condition()
+        self._mutex = threading.RLock()
+        self._changed = HeldCondition(self._mutex)
         self._recovery = threading.Lock()
         self._is_closed = False
         self._is_settling = False  # a takeover is under way; nothing new is written
         self._is_showing = False  # somebody moves the pointer
-        self._active = 0
+        self._active: set[Numbers] = set()  # appends under way
         self._failure: TidemillError | None = None
         # The last one is the pointer's.
         self._connections = LaneConnections(address, self._owner, self.lanes + 1)
@@ -99,7 +100,7 @@ class ServerWriter(LogWriter):
         self._books = UnderWay(taken.pointer, taken.time_us)
 
     def mark(self, producer: str) -> Mark | None:
-        with self._changed:
+        with self._mutex:
             self._check()
         return self._stored_mark(producer)
 
@@ -107,7 +108,7 @@ class ServerWriter(LogWriter):
         return self._throttle.turn_s(lane)
 
     def reserve(self, rows: int, after: int | None = None) -> Numbers:
-        with self._changed:
+        with self._mutex:
             self._check()
             if after is not None and after != self._books.next_seq - 1:
                 raise Withdrawn
@@ -126,10 +127,10 @@ class ServerWriter(LogWriter):
             raise Bug("the numbers were not reserved with this writer")
         numbers = reservation
         rows = pack_rows(frames, numbers.first, numbers.time_us, bytes_max=self._row_bytes_max)
-        with self._changed:
-            self._check()
-            self._active += 1
         try:
+            with self._mutex:
+                self._check()
+                self._active.add(numbers)
             self._append(lane, numbers, rows, marks, also)
         except Fenced:
             if not self._is_there(lane, numbers, rows, marks):
@@ -138,12 +139,14 @@ class ServerWriter(LogWriter):
             raise
         except BaseException as cause:
             # Interrupted anywhere: what is known of the rows is known by looking alone.
-            self._break(OutcomeUnknown(f"an append to {self._address.place} was interrupted"))
+            self.give_up(OutcomeUnknown(f"an append to {self._address.place} was interrupted"))
             raise cause
         finally:
-            with self._changed:
-                self._active -= 1
-                self._changed.notify_all()
+            try:
+                self._end(numbers)
+            except BaseException:
+                self._end(numbers)  # Interrupted here as well: whoever closes must not wait.
+                raise
         self._on_shown()
         return self._settings.durability
 
@@ -155,11 +158,16 @@ class ServerWriter(LogWriter):
         return self.append(0, reservation, (), marks, also=note_change(self._statements, note))
 
     def close(self) -> None:
-        with self._changed:
+        with self._mutex:
             self._is_closed = True
             while self._active:
                 self._changed.wait()
             self._connections.close()
+
+    def _end(self, numbers: Numbers) -> None:
+        with self._mutex:
+            self._active.discard(numbers)
+            self._changed.notify_all()
 
     def _append(
         self,
@@ -198,7 +206,7 @@ class ServerWriter(LogWriter):
                 self._recover(epoch, cause, patience)
                 self._pause(patience, cause)
             except Fenced as cause:
-                self._break(cause)
+                self.give_up(cause)
                 raise
             except TidemillError as cause:
                 # The server refused, and nothing of this append is there. Rows with higher
@@ -208,7 +216,7 @@ class ServerWriter(LogWriter):
 
     def _begin(self, numbers: Numbers) -> tuple[int | None, bool]:
         """The epoch to write under, None if it is shown already; and whether it comes first."""
-        with self._changed:
+        with self._mutex:
             while True:
                 self._check(also_closed=False)
                 if numbers.is_withdrawn:
@@ -245,11 +253,7 @@ class ServerWriter(LogWriter):
                 )
             done = True
         finally:
-            with self._changed:
-                self._is_showing = False
-                if done and self.epoch == epoch:
-                    self._books.shown([numbers])
-                self._changed.notify_all()
+            self._has_shown([numbers] if done else [], epoch)
         self._look_at_settings(lane)
 
     def _write(self, lane: int, numbers: Numbers, rows: Sequence[PackedRow], epoch: int) -> None:
@@ -283,13 +287,13 @@ class ServerWriter(LogWriter):
         self, numbers: Numbers, marks: Sequence[Mark], epoch: int, patience: Patience
     ) -> None:
         """Wait until the pointer covers it, and move the pointer if nobody else does."""
-        with self._changed:
+        with self._mutex:
             if self.epoch != epoch:
                 raise _Superseded
             self._books.written(numbers, marks)
             self._changed.notify_all()
         while True:
-            with self._changed:
+            with self._mutex:
                 while True:
                     self._check(also_closed=False)
                     if numbers.is_withdrawn:
@@ -325,11 +329,13 @@ class ServerWriter(LogWriter):
             # While this thread still has the connection.
             self._look_at_settings(place)
         finally:
-            with self._changed:
-                self._is_showing = False
-                if done and self.epoch == epoch:
-                    self._books.shown(covered)
-                self._changed.notify_all()
+            self._has_shown(covered if done else [], epoch)
+
+    def _has_shown(self, covered: Sequence[Numbers], epoch: int) -> None:
+        with self._mutex:
+            self._books.shown(covered if self.epoch == epoch else [])
+            self._is_showing = False
+            self._changed.notify_all()
 
     def _overtaken(self, connection: Connection, epoch: int) -> Exception:
         """Why a statement found another epoch: this writer's own newer one, or somebody else's."""
@@ -363,14 +369,15 @@ class ServerWriter(LogWriter):
                     there is not None and there.number >= mark.number
                     for there, mark in zip(found, marks, strict=True)
                 )
-            statement = self._statements.is_there[lane]
-            arguments = (rows[0].first, rows[0].last, self._first_epoch, self.epoch)
-            return bool(self._pool.run(lambda connection: connection.query(statement, *arguments)))
+            epochs = self._first_epoch, self.epoch
+            return self._pool.run(
+                lambda connection: is_there(connection, self._statements, lane, rows[0], epochs)
+            )
         except Unavailable as end:
             raise self._unknown(end) from end
 
     def _withdraw(self, numbers: Numbers, cause: TidemillError, patience: Patience) -> None:
-        with self._changed:
+        with self._mutex:
             epoch = self.epoch
             self._is_settling = True
             self._books.withdraw(numbers)
@@ -380,7 +387,7 @@ class ServerWriter(LogWriter):
     def _recover(self, epoch: int, cause: Exception, patience: Patience) -> None:
         """Take a new epoch after `epoch`, and learn from it what is written."""
         with self._recovery:
-            with self._changed:
+            with self._mutex:
                 self._check(also_closed=False)
                 if self.epoch != epoch:
                     self._is_settling = False
@@ -389,18 +396,18 @@ class ServerWriter(LogWriter):
                 self._is_settling = True
             try:
                 taken = self._pool.run(lambda connection: self._renew(connection, epoch), patience)
-                with self._changed:
+                with self._mutex:
                     self.epoch = taken.epoch
                     self._books.taken_over(taken.pointer)
                     self._is_settling = False
                     self._changed.notify_all()
             except Unavailable as end:
                 unknown = self._unknown(end)
-                self._break(unknown)
+                self.give_up(unknown)
                 raise unknown from cause
             except TidemillError as refusal:
                 # What made the server refuse may be mended, but not within this writer.
-                self._break(type(refusal)(f"{refusal}; then open a new publisher"))
+                self.give_up(type(refusal)(f"{refusal}; then open a new publisher"))
                 raise
 
     def _renew(self, connection: Connection, epoch: int) -> Taken:
@@ -412,7 +419,7 @@ class ServerWriter(LogWriter):
             patience.pause(cause)
         except Unavailable as end:
             unknown = self._unknown(end)
-            self._break(unknown)
+            self.give_up(unknown)
             raise unknown from cause
 
     def _unknown(self, end: Unavailable) -> OutcomeUnknown:
@@ -421,9 +428,9 @@ class ServerWriter(LogWriter):
             "publisher finds out"
         )
 
-    def _break(self, failure: TidemillError) -> None:
+    def give_up(self, failure: TidemillError) -> None:
         """Let every later call raise the same; a new claim cleans up."""
-        with self._changed:
+        with self._mutex:
             if self._failure is None:
                 self._failure = failure
             self._is_settling = False
@@ -438,10 +445,6 @@ class ServerWriter(LogWriter):
     def _look_at_settings(self, place: int) -> None:
         """See now and then whether commits are still as durable as they were."""
         now_s = time.monotonic()
-        if now_s - self._settings_s < _SETTINGS_S:
-            return
-        self._settings_s = now_s
-        try:
-            self._settings = self._connections.get(place).settings()
-        except (Lost, Busy):
-            self._connections.drop(place)  # Nothing was under way; the next append opens another.
+        if now_s - self._settings_s >= _SETTINGS_S:
+            self._settings_s = now_s
+            self._settings = self._connections.settings(place) or self._settings

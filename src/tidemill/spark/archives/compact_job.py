@@ -76,7 +76,7 @@ def compact(
             raise InvalidInput(f"{store.place} has no archive that could be compacted")
         if not groups_of(found, Sizes()):
             return Compacted(0, 0, 0, 0, found.known.count)
-        archiver = open_archiver(store, None)
+        archiver = open_archiver(store, None, releases=False)
         place = Place(archiver.url, archiver.epoch, Sizes())
         groups = groups_of(found, place.sizes)  # As of now, when nobody else changes them.
         rows_all = sum(one.rows for group in groups for one in group)

@@ -10,7 +10,7 @@ writers       what Spark calls: tasks stage their rows, the driver commits them
     driver    commit()   ──▶  one operation: the rows of the attempts that count, and the mark of
                               the transaction (an id, and Spark's number of the batch)
 
-Tasks and drivers may die and be repeated anywhere in between; see `files.transaction`.
+Tasks and drivers may die and be repeated anywhere in between; see `files.staging`.
 """
 
 from tidemill.spark.sink.writers import batch_writer, stream_writer

@@ -1,0 +1,121 @@
+"""Rows that become part of other files, or are trimmed, between any two steps of who reads."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from tests.files.fake_clock import FakeClock
+from tests.log.archive.faulty_objects import Fault, FaultyObjects
+from tests.log.contract.writing import append
+from tidemill.errors import MissingRows, Trimmed
+from tidemill.log.archive.archive import Archive
+from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.manifest import SEGMENTS
+from tidemill.log.archive.memory import MemoryObjects
+from tidemill.log.archive.objects import Stored
+from tidemill.log.memory import Shelf
+from tidemill.log.tiered import TieredLog
+
+SMALL = Sizes(segment_rows=3, manifest_segments=4)
+MERGED = Sizes(compacted_segments=2)
+
+
+class Meanwhile(FaultyObjects):
+    """Lets others do something right before it is asked for its object number `at`, from 0 on."""
+
+    def __init__(self, objects: MemoryObjects, at: int, act: Callable[[], object]) -> None:
+        super().__init__(objects, Fault(-1, "before"))
+        self._at = at
+        self._act = act
+        self.is_over = False
+
+    def get(self, name: str) -> Stored:
+        self._count()
+        return super().get(name)
+
+    def get_range(self, name: str, start: int, end: int) -> pa.Buffer:
+        self._count()
+        return super().get_range(name, start, end)
+
+    def _count(self) -> None:
+        self._at -= 1
+        if self._at < 0 and not self.is_over:
+            self.is_over = True
+            self._act()
+
+
+def archived(rows: int = 30) -> tuple[Shelf, MemoryObjects]:
+    """Rows that an archive holds in small segments, some of them on a page; a row each second."""
+    clock = FakeClock()
+    shelf = Shelf(clock=clock)
+    writer = shelf.open().claim()
+    for number in range(1, rows + 1):
+        clock.advance(1)
+        append(writer, [b"%d" % number])
+    objects = MemoryObjects.of(f"test-{secrets.token_hex(8)}")
+    Archiver(shelf.open(), Archive(objects), SMALL).run(rows + 1)
+    return shelf, objects
+
+
+def compact(shelf: Shelf, objects: MemoryObjects) -> None:
+    Archiver(shelf.open(), Archive(objects), MERGED).run(shelf.open().ends().next)
+
+
+def trim(shelf: Shelf, _: MemoryObjects) -> None:
+    TieredLog(shelf.open()).trim(14)
+
+
+def time_us(seq: int) -> int:
+    """When a row was written."""
+    return (1_000 + seq) * 1_000_000
+
+
+READS: dict[str, Callable[[TieredLog, Archive, int], object]] = {
+    "rows": lambda log, _, seq: log.read(seq, rows_max=1, bytes_max=1)[0].rows(),
+    "the row of a time": lambda log, _, seq: log.seq_at(time_us(seq)),
+    "segments": lambda log, _, seq: bool(len(log.layout(seq, seq + 8).firsts)),
+    "sizes": lambda _, archive, seq: 1 <= archive.newest_within(1_500, seq + 9) <= seq + 9,
+}
+
+
+@pytest.mark.parametrize("seq", [4, 16, 28])
+@pytest.mark.parametrize("change", [compact, trim])
+@pytest.mark.parametrize("what", READS)
+def test_who_reads_looks_again_or_says_that_it_was_trimmed(
+    what: str, change: Callable[[Shelf, MemoryObjects], None], seq: int
+) -> None:
+    read = READS[what]
+    shelf, objects = archived()
+    expected = read(TieredLog(shelf.open()), Archive(objects), seq)
+    at = 0
+    while True:
+        shelf, objects = archived()
+        meanwhile = Meanwhile(objects, at, partial(change, shelf, objects))
+        log = TieredLog(shelf.open())
+        log._archive = Archive(meanwhile)
+        try:
+            found = read(log, log._archive, seq)
+        except Trimmed:
+            assert change is trim
+            assert seq < 14
+        else:
+            assert found == expected or (change is trim and seq < 14)
+        if not meanwhile.is_over:
+            assert at > 0
+            return
+        at += 1
+
+
+def test_a_segment_that_is_gone_for_good_is_said_by_its_rows_when_a_time_is_looked_for() -> None:
+    _, objects = archived()
+    archive = Archive(objects)
+    segment = archive.find(29)
+    assert segment.file.startswith(SEGMENTS)
+    objects.delete([segment.file])
+    with pytest.raises(MissingRows, match=r"rows 28 to 30 .* is gone from the archive"):
+        Archive(objects).seq_at(time_us(29))

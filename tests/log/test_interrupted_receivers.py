@@ -1,0 +1,98 @@
+"""Ctrl-C in a call to a receiver, which then goes on: rows come once, in order, and it closes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+import tidemill as tm
+from tests.interrupting import interrupted_at
+from tests.log.contract.writing import append
+from tidemill.log.contract import ConsumerClaim
+from tidemill.log.memory import Shelf
+from tidemill.log.receiver import Receiver
+
+WITHIN_S = 60
+SOURCES = (str(Path(tm.__file__).parent / "log"), threading.__file__)
+
+
+def _receive(receiver: Receiver, seen: list[int]) -> None:
+    batch = receiver.receive()
+    assert batch is not None
+    seen.append(batch.first_seq)
+    batch.ack()
+    receiver.flush()
+
+
+# Python swallows an interrupt that comes while it closes a generator.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_receiver_that_was_interrupted_goes_on_where_it_was() -> None:
+    for number in range(1, 2_000):
+        with Shelf().open() as store:
+            writer = store.claim()
+            for row in (b"a", b"b", b"c"):
+                append(writer, [row])
+            receiver = Receiver(store, "one", follow=False, rows_max=1)
+            seen: list[int] = []
+            was_interrupted = interrupted_at(
+                number,
+                lambda receiver=receiver, seen=seen: _receive(receiver, seen),  # type: ignore[misc]
+                *SOURCES,
+            )
+            given = [batch.first_seq for batch in receiver]
+            receiver.ack(1, 3)
+            assert seen + given == [1, 2, 3], f"interrupted for the {number}th time"
+            # A thread that hangs must not keep the tests from ending.
+            closing = threading.Thread(target=receiver.close, daemon=True)
+            closing.start()
+            closing.join(WITHIN_S)
+            assert not closing.is_alive(), f"interrupted for the {number}th time"
+            assert store.consumers()["one"].pointer == 3
+        if not was_interrupted:
+            break
+    assert number > 10
+
+
+def test_a_close_that_was_interrupted_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = threading.get_ident()
+
+    def interrupt(receiver: Receiver) -> None:
+        while not receiver._is_closed:
+            pass
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with Shelf().open() as store:
+        append(store.claim(), [b"a"])
+        receiver = Receiver(store, "one")
+        may_store, is_storing = threading.Event(), threading.Event()
+        move_pointer = store.move_pointer
+
+        def held_up(claim: ConsumerClaim, pointer: int) -> None:
+            is_storing.set()
+            assert may_store.wait(WITHIN_S)
+            move_pointer(claim, pointer)
+
+        monkeypatch.setattr(store, "move_pointer", held_up)
+        batch = receiver.receive()
+        assert batch is not None
+        batch.ack()
+        assert is_storing.wait(WITHIN_S)
+        threading.Thread(target=interrupt, args=[receiver]).start()
+        with pytest.raises(KeyboardInterrupt):
+            receiver.close()
+        stored: list[int] = []
+
+        def close() -> None:
+            receiver.close()
+            stored.append(store.consumers()["one"].pointer)
+
+        closing = threading.Thread(target=close)
+        closing.start()
+        # If it returned at once, it would be now.
+        closing.join(0.2)
+        may_store.set()
+        closing.join(WITHIN_S)
+        assert stored == [1]

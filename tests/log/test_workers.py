@@ -1,0 +1,61 @@
+"""The threads that write what was sent soon: others count on them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from concurrent.futures import Future, wait
+
+import pytest
+
+import tidemill as tm
+from tests.log.contract.writing import read_all
+from tidemill.log.contract import Reservation
+from tidemill.log.memory import Shelf
+from tidemill.log.publisher import Publisher
+
+WITHIN_S = 60
+
+
+def test_a_callback_that_wants_to_end_its_thread_takes_nobody_along() -> None:
+    shelf = Shelf()
+    store = shelf.open()
+    arrived, may_go_on = threading.Semaphore(0), threading.Event()
+
+    def hold(lane: int, reservation: Reservation) -> None:
+        arrived.release()
+        assert may_go_on.wait(WITHIN_S)
+
+    def leave(_: Future[tm.Receipt]) -> None:
+        sys.exit(1)
+
+    shelf.hurdle = hold
+    out = Publisher(store)
+    futures = [out.send_soon(b"first")]
+    assert arrived.acquire(timeout=WITHIN_S)
+    futures += [out.send_soon(b"%d" % number) for number in range(10)]
+    for future in futures[1:4]:
+        future.add_done_callback(leave)
+    may_go_on.set()
+    assert not wait(futures, WITHIN_S).not_done
+    assert out.send_soon(b"later").result(WITHIN_S).first == 12
+    out.close()
+    assert store.ends().next == 13
+
+
+@pytest.mark.parametrize("number", [None, 7])
+def test_what_no_thread_can_be_started_for_is_not_sent(
+    monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store = Shelf().open()
+    out = Publisher(store, producer="loader")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(tm.SurroundingsError, match="can't start new thread"):
+            out.send_soon(b"refused", number=number)
+    assert out.send_soon(b"sent", number=number).result(WITHIN_S).first == 1
+    out.close()
+    assert read_all(store) == [b"sent"]
