@@ -78,3 +78,21 @@ def test_a_ring_that_is_not_open_says_so() -> None:
             await tm.aio.Ring("memory:no-such-ring").open()
 
     asyncio.run(main())
+
+
+def test_closing_wakes_whoever_waits_and_ends_the_groups() -> None:
+    async def main() -> None:
+        ring = await _ring().open()
+        audit = await ring.group("audit")
+        waiting = [asyncio.create_task(end.dequeue(wait_s=60)) for end in (ring, audit)]
+        while not ring._pool()._under_way:
+            await asyncio.sleep(0)
+        await ring.close()
+        for woken in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(woken, tm.Closed)
+        with pytest.raises(tm.Closed, match="open it again"):
+            await audit.dequeue()
+        with pytest.raises(tm.Closed, match="open it again"):
+            await audit.remove()
+
+    asyncio.run(main())

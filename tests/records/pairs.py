@@ -91,10 +91,20 @@ def waiting_pairs() -> Iterator[Pair]:
             yield Pair(part(has_clock=False), (first,), (second,), expiries=0)
 
 
-def asked_for() -> Pair:
+# What may go wrong with an operation while somebody asks what became of it.
+DOUBTS: dict[str, dict[str, int]] = {
+    "nothing": {},
+    "lost answer": {"answer lost": 1},
+    "lost answers": {"answer lost": 2},
+    "lost request": {"request lost": 1},
+    "late request": {"late": 1},
+}
+
+
+def asked_for(doubt: str = "nothing") -> Pair:
     """Somebody asks what became of an operation, and others rely on the answer."""
     first = Op("enqueue", ("x",), id="first", patience_s=0.15, again=False)
-    return Pair(part(), (first,), (Op("outcome", asks="first"),), expiries=1)
+    return Pair(part(), (first,), (Op("outcome", asks="first"),), 2, DOUBTS[doubt])
 
 
 def overtaken_reader() -> Pair:

@@ -138,6 +138,21 @@ def test_clients_that_are_stopped_and_killed_leave_a_ring_that_is_whole(
     tally(f"kills of clients on {kind}", kills)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["etcd"])
+def test_the_lock_of_a_killed_client_expires_for_one_that_has_just_come(
+    url: str, kind: str, tmp_path: Path
+) -> None:
+    name = url.rpartition("/")[2]
+    tm.Ring(url, capacity=CAPACITY).close()
+    killed = Client(url, name, "k", [("grant", 0, "after", "SIGKILL")], tmp_path)
+    assert killed.process.wait() == -signal.SIGKILL
+    # Its own patience is a third of what the other may hold the lock for.
+    with tm.Ring(url, lock_ms=LOCK_MS // 9) as ring:
+        assert ring.info().locked
+        assert ring.enqueue(b"a") == 0
+
+
 def _resolve(calls: dict[str, Called], ended: dict[str, tuple[Called, Any]]) -> None:
     """Put in what is known of the calls whose processes were killed."""
     values = {

@@ -21,7 +21,7 @@ from tidemill.records.protocol.lock import Call
 from tidemill.records.protocol.metadata import decode_metadata
 from tidemill.records.protocol.requests import Now, Steps, Wait
 from tidemill.records.ring import Ring
-from tidemill.records.store import Record
+from tidemill.records.store import OneByOne, Record
 
 
 @pytest.fixture
@@ -278,6 +278,27 @@ class TestLocks:
         assert ring.dequeue() == (0, b"a")
         assert ring.outcome("stuck") == tm.Outcome("aborted")
 
+    def test_who_has_just_come_outlasts_a_lock_whose_age_nobody_tells(self) -> None:
+        store = MemoryStore(clock_us=None)
+        Ring.on(store, "alerts", capacity=10)
+        _stuck(store, "alerts", lock_ms=300)
+        with pytest.raises(tm.Locked):
+            Ring.on(store, "alerts", lock_ms=10, lock_wait_s=0.03).enqueue(b"a")
+        assert Ring.on(store, "alerts", lock_ms=10).enqueue(b"a") == 0
+
+    def test_who_does_not_wait_finds_a_free_lock_whoever_had_it_before(
+        self, store: MemoryStore
+    ) -> None:
+        one = Ring.on(store, "alerts", capacity=10, lock_wait_s=0)
+        other = Ring.on(store, "alerts", lock_wait_s=0)
+        assert [ring.enqueue(b"a") for ring in (one, other, one, other)] == [0, 1, 2, 3]
+        _stuck(store, "alerts")
+        assert one.outcome("stuck").state == "running"
+        locked = _metadata(store, "alerts")
+        freed = decode_metadata(locked.data).released().encode()
+        assert store.replace("alerts:ring", freed, locked.generation) is not None
+        assert one.enqueue(b"a") == 4
+
     def test_impatient_calls_see_an_expiry_as_well(self) -> None:
         store = MemoryStore(clock_us=None)
         ring = Ring.on(store, "alerts", capacity=10, lock_wait_s=0)
@@ -355,6 +376,37 @@ class Flaky(MemoryStore):
         return done
 
 
+class Unanswered(MemoryStore):
+    """A store that may be deaf to whoever gives the lock back, by a commit or otherwise."""
+
+    is_deaf = False
+    attempts = 0
+
+    def replace(self, name: str, data: bytes, generation: int) -> int | None:
+        if self.is_deaf and name.endswith(":ring") and decode_metadata(data).grant is None:
+            self.attempts += 1
+            assert self.attempts < 100, "a store in trouble is besieged"
+            raise tm.OutcomeUnknown("no answer")
+        return super().replace(name, data, generation)
+
+
+class RemovedMeanwhile(OneByOne):
+    """The way to a store of a client that is slow in reading entries: others break its lock then,
+    and remove the ring.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, name: str) -> Record | None:
+        if not name.endswith(":ring"):
+            Ring.on(self._store, "alerts").remove()
+        return self._store.get(name)
+
+
 class TestOutcomes:
     def test_the_last_operations_are_known(self, ring: Ring) -> None:
         ring.enqueue_many([b"a", b"b"], operation_id="put")
@@ -410,6 +462,59 @@ class TestOutcomes:
         assert raised.value.operation_id is not None
         assert ring.outcome(raised.value.operation_id).state == "committed"
         assert list(raised.value.entries) == [(0, b"a")]
+
+    def test_what_is_in_doubt_stays_so_when_the_ring_is_closed(self) -> None:
+        store = Flaky()
+        ring = Ring.on(store, "alerts", capacity=100, lock_wait_s=60)
+        ring.enqueue(b"a")
+        raised: list[BaseException] = []
+        is_away = threading.Event()
+
+        def lose(call: str, name: str) -> bool:
+            store.away = decode_metadata(_kept(store)).grant is None
+            if store.away:
+                is_away.set()
+            return store.away
+
+        def take() -> None:
+            try:
+                ring.dequeue(operation_id="take")
+            except tm.TidemillError as error:
+                raised.append(error)
+
+        store.lose = lose
+        taking = threading.Thread(target=take)
+        taking.start()
+        assert is_away.wait(30)
+        ring.close()
+        taking.join(30)
+        (error,) = raised
+        assert isinstance(error, tm.OutcomeUnknown)
+        assert (error.operation_id, list(error.entries)) == ("take", [(0, b"a")])
+        store.away = False
+        assert Ring.on(store, "alerts").outcome("take").state == "committed"
+
+    def test_a_commit_that_is_never_answered_ends_with_patience(self) -> None:
+        store = Unanswered()
+        ring = Ring.on(store, "alerts", capacity=100, lock_wait_s=0.1)
+        ring.enqueue(b"a")
+        store.is_deaf = True
+        with pytest.raises(tm.OutcomeUnknown, match="writes are not answered") as raised:
+            ring.dequeue(operation_id="take")
+        assert list(raised.value.entries) == [(0, b"a")]
+        assert ring.outcome("take") == tm.Outcome("running")
+
+    def test_asking_for_an_operation_ends_though_writes_are_never_answered(self) -> None:
+        now_us = [0]
+        store = Unanswered(clock_us=lambda: now_us[0])
+        ring = Ring.on(store, "alerts", capacity=100)
+        _stuck(store, "alerts")
+        now_us[0] = 60_000_000
+        store.is_deaf = True
+        assert ring.outcome("stuck") == tm.Outcome("running")
+        assert store.attempts > 0
+        store.is_deaf = False
+        assert ring.outcome("stuck") == tm.Outcome("aborted")
 
     def test_an_id_that_is_none_is_refused(self, ring: Ring) -> None:
         for id in ("", 7, "x" * 257):
@@ -506,6 +611,17 @@ class TestHandles:
         with pytest.raises(tm.NotAQueue, match="another one made in its place"):
             other.dequeue()
         assert again.enqueue(b"a") == 0
+
+    def test_a_ring_that_is_removed_during_a_call_is_gone_and_not_damaged(
+        self, store: MemoryStore, ring: Ring
+    ) -> None:
+        ring.enqueue(b"a")
+        put, take = RemovedMeanwhile(store), RemovedMeanwhile(store)
+        with pytest.raises(tm.NotAQueue, match="it was removed"):
+            Ring.on(put, "alerts", lock_ms=1).enqueue(b"b")
+        Ring.on(store, "alerts", capacity=10).enqueue(b"a")
+        with pytest.raises(tm.NotAQueue, match="it was removed"):
+            Ring.on(take, "alerts", lock_ms=1).dequeue()
 
     @pytest.mark.parametrize("damage", ["gone", "flipped", "another"])
     def test_damage_is_told_and_the_lock_is_given_back(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import tidemill as tm
 from tidemill.records.memory import MemoryStore
 from tidemill.records.protocol import creation
 from tidemill.records.protocol.geometry import Geometry
+from tidemill.records.protocol.lock import Call
 from tidemill.records.protocol.metadata import Metadata
 from tidemill.records.protocol.requests import (
     CreateMetadata,
@@ -21,6 +24,11 @@ from tidemill.records.protocol.requests import (
     WriteBuffers,
 )
 from tidemill.records.ring import Ring
+from tidemill.records.store import Record
+
+
+def _call() -> Call:
+    return Call(b"o" * 16, b"n" * 16, lock_ms=100, patience_s=1.0)
 
 
 def _perform(store: MemoryStore, request: Request) -> Any:
@@ -68,7 +76,7 @@ def test_a_crash_at_any_step_of_making_a_ring_leaves_one_that_can_be_opened(
     shape = Geometry.plan(10, 2, 1_000)
     for steps_max in range(10):
         store = MemoryStore()
-        made = creation.make_ring("alerts", b"ringring", shape, buffers)
+        made = creation.make_ring("alerts", b"ringring", shape, buffers, _call())
         if _run(store, made, steps_max):
             break
         crashes += 1
@@ -83,11 +91,29 @@ def test_a_crash_at_any_step_of_making_a_ring_leaves_one_that_can_be_opened(
 
 def test_two_who_make_a_ring_at_the_same_time_have_the_same() -> None:
     store = MemoryStore()
-    first = creation.make_ring("alerts", b"ring-one", Geometry.plan(10, 2, 1_000), None)
-    second = creation.make_ring("alerts", b"ring-two", Geometry.plan(10, 2, 1_000), None)
+    first = creation.make_ring("alerts", b"ring-one", Geometry.plan(10, 2, 1_000), None, _call())
+    second = creation.make_ring("alerts", b"ring-two", Geometry.plan(10, 2, 1_000), None, _call())
     requests = [next(first), next(second)]
     found = [_end(store, first, requests[0]), _end(store, second, requests[1])]
     assert found[0].ring == found[1].ring == b"ring-one"
+
+
+class Unanswered(MemoryStore):
+    """A store that gives no answer to writes."""
+
+    attempts = 0
+
+    def create(self, name: str, data: bytes) -> int | None:
+        self.attempts += 1
+        assert self.attempts < 100, "a store in trouble is besieged"
+        raise tm.OutcomeUnknown("no answer")
+
+
+def test_making_a_ring_whose_writes_are_not_answered_ends_with_patience() -> None:
+    store = Unanswered()
+    with pytest.raises(tm.OutcomeUnknown, match="whether ring 'alerts' was made"):
+        Ring.on(store, "alerts", capacity=10, lock_wait_s=0.1)
+    assert store.attempts > 1
 
 
 def test_a_ring_is_what_it_was_made_as() -> None:
@@ -148,6 +174,42 @@ def test_buffers_in_another_store_are_found_and_no_others() -> None:
         Ring.on(store, "other", buffers=(buffers, "data"))
 
 
+class Overtaken(MemoryStore):
+    """A store of metadata in which something happens right after it was first read."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def get(self, name: str) -> Record | None:
+        found = super().get(name)
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return found
+
+
+def test_a_ring_that_is_removed_while_it_is_opened_is_gone_or_made_anew() -> None:
+    store, buffers = Overtaken(), MemoryStore("elsewhere")
+    apart = (buffers, "data")
+
+    def make() -> Ring:
+        return Ring.on(store, "alerts", capacity=10, buffers=apart)
+
+    def make_another() -> None:
+        ring.remove()
+        make().enqueue(b"another")
+
+    ring = make()
+    store.meanwhile = ring.remove
+    with pytest.raises(tm.NotAQueue, match="there is no ring"):
+        Ring.on(store, "alerts", buffers=apart)
+    ring = make()
+    store.meanwhile = ring.remove
+    ring = make()
+    assert ring.enqueue(b"one") == 0
+    store.meanwhile = make_another
+    assert Ring.on(store, "alerts", buffers=apart).dequeue() == (0, b"another")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -157,6 +219,9 @@ def test_buffers_in_another_store_are_found_and_no_others() -> None:
         ({"capacity": 10, "slots_per_record": 0}, "slots_per_record must be a whole number"),
         ({"capacity": 10, "lock_ms": 0}, "lock_ms is from 1"),
         ({"capacity": 10, "lock_ms": "soon"}, "lock_ms is a whole number"),
+        ({"capacity": 10, "lock_wait_s": -1}, "lock_wait_s is a number of seconds from 0 on"),
+        ({"capacity": 10, "lock_wait_s": math.nan}, "lock_wait_s is a number of seconds"),
+        ({"capacity": 10, "lock_wait_s": "soon"}, "lock_wait_s is a number of seconds"),
         ({"capacity": 10**6, "slots_per_record": 50_000}, "leaves no room for an entry"),
     ],
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.records.pairs import (
+    DOUBTS,
     MODES,
     PAIRS,
     asked_for,
@@ -25,6 +26,7 @@ Tally = Callable[[str, int], None]
 # How many schedules there are at least, so that nobody makes the tests quicker by accident.
 LEAST = {"two expiries": 27_000, "lost answer": 30_000, "crash": 16_000}
 LEAST_WAITING = 2_000
+LONG_DOUBTS = {"lost answers", "late request"}
 RANDOM_SCHEDULES = 26_000
 RANDOM_PARTS = 8
 TALLY = "schedules of a ring"
@@ -79,10 +81,17 @@ def test_a_reader_who_is_overtaken_finds_the_entry_or_nothing(tally: Tally) -> N
     tally(TALLY, count)
 
 
-def test_what_is_said_about_an_operation_is_so_and_stays_so(tally: Tally) -> None:
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        pytest.param(doubt, marks=pytest.mark.slow if doubt in LONG_DOUBTS else ())
+        for doubt in DOUBTS
+    ],
+)
+def test_what_is_said_about_an_operation_is_so_and_stays_so(doubt: str, tally: Tally) -> None:
     told = set()
     count = 0
-    for world in explore(asked_for()):
+    for world in explore(asked_for(doubt)):
         count += 1
         told |= {outcome.state for _, outcome in world.told}
     assert told == {"unknown", "running", "aborted", "committed"}

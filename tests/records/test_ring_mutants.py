@@ -49,9 +49,12 @@ def _overtaken_reader() -> None:
         pass
 
 
-def _asked_for() -> None:
-    for _ in explore(asked_for()):
-        pass
+def _asked_for(doubt: str) -> Callable[[], None]:
+    def check() -> None:
+        for _ in explore(asked_for(doubt)):
+            pass
+
+    return check
 
 
 def _creation() -> None:
@@ -122,9 +125,11 @@ def _the_mark_is_written_elsewhere(patch: Patch) -> None:
 def _a_ring_is_made_in_two_steps(patch: Patch) -> None:
     make = creation.make_ring
 
-    def in_two(name: str, ring: bytes, shape: Geometry, apart: str | None) -> Steps[Metadata]:
+    def in_two(
+        name: str, ring: bytes, shape: Geometry, apart: str | None, call: Call
+    ) -> Steps[Metadata]:
         generation = yield CreateMetadata(b"")
-        steps = make(name, ring, shape, apart)
+        steps = make(name, ring, shape, apart, call)
         request = next(steps)
         assert isinstance(request, CreateMetadata)
         yield ReplaceMetadata(request.data, generation)
@@ -207,6 +212,10 @@ def _what_was_aborted_is_tried_again(patch: Patch) -> None:
     patch.setattr(Call, "begin_again", Call.pause)
 
 
+def _a_grant_in_doubt_is_asked_for_again_though_it_was_aborted(patch: Patch) -> None:
+    patch.setattr(Call, "was_aborted", lambda call, state: False)
+
+
 class Mutant(NamedTuple):
     put_back: Callable[[Patch], None]
     check: Callable[[], None]
@@ -229,7 +238,8 @@ MUTANTS = [
     Mutant(_a_lock_never_expires, _random(50)),
     Mutant(_a_lost_answer_is_taken_for_a_no, _every_order(("put and put", "lost answer"))),
     Mutant(_a_lost_answer_is_taken_for_a_yes, _every_order(("put and put", "lost request"))),
-    Mutant(_what_was_aborted_is_tried_again, _asked_for),
+    Mutant(_what_was_aborted_is_tried_again, _asked_for("nothing")),
+    Mutant(_a_grant_in_doubt_is_asked_for_again_though_it_was_aborted, _asked_for("lost answer")),
     Mutant(_the_fastest_group_says_what_is_full, _random(300)),
 ]
 

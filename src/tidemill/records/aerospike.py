@@ -34,7 +34,7 @@ from tidemill.errors import (
 from tidemill.limits import KIB, MIB
 from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size
-from tidemill.records.generations import first_generation, next_generation
+from tidemill.records.generations import new_generation
 from tidemill.records.store import OneByOne, Record
 
 try:
@@ -119,13 +119,13 @@ class AerospikeStore(OneByOne):
 
     def create(self, name: str, data: bytes) -> int | None:
         """Write a record that is not there; None if it is."""
-        generation = first_generation()
+        generation = new_generation()
         policy = {**self._written, "exists": aerospike.POLICY_EXISTS_CREATE}
         return generation if self._put(name, data, generation, policy) else None
 
     def replace(self, name: str, data: bytes, generation: int) -> int | None:
         """Write a record if it has this generation; None if it has another, or is gone."""
-        following = next_generation(generation)
+        following = new_generation()
         policy = {
             **self._written,
             "exists": aerospike.POLICY_EXISTS_UPDATE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from tidemill.errors import Bug, Closed
@@ -46,14 +47,11 @@ class Driver:
 
     def run(self, steps: Steps[T]) -> T:
         """Run an operation to its end, in turn."""
-        self._check()
-        with self._turn:
-            return self._run(steps)
+        return self._run(steps, self._turn)
 
     def run_beside(self, steps: Steps[T]) -> T:
-        """Run what needs no turn: it remembers nothing, and never waits."""
-        self._check()
-        return self._run(steps)
+        """Run what needs no turn: it remembers nothing that others know of."""
+        return self._run(steps, nullcontext())
 
     def close(self) -> None:
         """Wake whoever waits, and wait for what is under way."""
@@ -62,18 +60,32 @@ class Driver:
             with self._turn:
                 pass
 
-    def _run(self, steps: Steps[T]) -> T:
+    def _run(self, steps: Steps[T], turn: AbstractContextManager[object]) -> T:
+        self._check()
+        trouble: BaseException | None = None
         try:
-            request = next(steps)
             while True:
-                try:
-                    answer = self._perform(request)
-                except BaseException as error:  # noqa: BLE001 (the steps decide what it means)
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(answer)
+                # Whoever waits is out of the block: an interrupt may fall into taking a lock, and
+                # a block that ends without its lock would give away that of somebody else.
+                with turn:
+                    first = steps.send(None) if trouble is None else steps.throw(trouble)
+                    wait = self._until_wait(steps, first)
+                trouble = self._wait(wait.seconds)
         except StopIteration as ended:
             return ended.value
+        finally:
+            trouble = None  # It has this frame, which has it: they would keep each other.
+
+    def _until_wait(self, steps: Steps[T], request: Request) -> Wait:
+        """Do what is asked for, up to the next wait."""
+        while not isinstance(request, Wait):
+            try:
+                answer = self._perform(request)
+            except BaseException as error:  # noqa: BLE001 (the steps decide what it means)
+                request = steps.throw(error)
+            else:
+                request = steps.send(answer)
+        return request
 
     def _perform(self, request: Request) -> Any:
         match request:
@@ -91,8 +103,6 @@ class Driver:
                 return self._write(request)
             case Now():
                 return time.monotonic()
-            case Wait():
-                return self._wait(request.seconds)
             case CreateMetadata():
                 return self._store.create(self._metadata, request.data)
             case DeleteMetadata():
@@ -109,15 +119,15 @@ class Driver:
             return [self._buffers.create(write.name, write.data)]
         return [self._buffers.replace(write.name, write.data, write.generation)]
 
-    def _wait(self, seconds: float) -> None:
-        # Those who wait for the same thing are not to come back at the same moment.
-        seconds *= 0.5 + random.random() / 2
-        self._turn.release()
+    def _wait(self, seconds: float) -> BaseException | None:
+        """Wait about so long; returns what is to be told to the steps."""
         try:
-            self._closed.wait(seconds)
-        finally:
-            self._turn.acquire()
-        self._check()
+            # Those who wait for the same thing are not to come back at the same moment.
+            self._closed.wait(seconds * (0.5 + random.random() / 2))
+            self._check()
+        except BaseException as error:  # noqa: BLE001 (the steps decide what it means)
+            return error
+        return None
 
     def _check(self) -> None:
         self._home.check()

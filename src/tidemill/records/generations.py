@@ -1,9 +1,10 @@
-"""Generations for stores that have none of their own: numbers of 63 bits that are stored with each
-record, one higher with each write.
+"""Generations for stores that have none of their own: numbers of 62 bits that are stored with each
+record, drawn anew for each write.
 
-A record that was deleted and made again must not have the generations of its former self, or a late
-write to that one would hit this one. So the first is a random number: there are 2⁶², and a record
-uses as many as it is written times.
+A generation must not come twice. A record that was deleted and made again would be hit by a late
+write to its former self; and where a server loses its last writes in a crash, what is written next
+would be taken for what was lost. Numbers that were counted would come again, those that are drawn
+do not: there are 2⁶².
 """
 
 from __future__ import annotations
@@ -11,15 +12,10 @@ from __future__ import annotations
 import secrets
 
 
-def first_generation() -> int:
-    """That of a record that is made."""
-    return 1 + secrets.randbelow(2**62)
+def new_generation() -> int:
+    """That of a record that is written.
 
-
-def next_generation(generation: int) -> int:
-    """That of a record that is written over.
-
-    >>> next_generation(7)
-    8
+    >>> 1 <= new_generation() <= 2**62
+    True
     """
-    return generation + 1
+    return 1 + secrets.randbelow(2**62)

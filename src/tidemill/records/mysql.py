@@ -22,7 +22,7 @@ from tidemill.log.sql.badges import end_holders, new_badge
 from tidemill.log.sql.connection import Argument, Duplicate
 from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size, chunked
-from tidemill.records.generations import first_generation, next_generation
+from tidemill.records.generations import new_generation
 from tidemill.records.links import Busy, Links, Lost
 from tidemill.records.sockets import is_readable
 from tidemill.records.store import ManyAtOnce, Record, Write
@@ -143,10 +143,9 @@ class MySQLStore(ManyAtOnce):
         check_record_size(write.name, len(write.data), self.place, self.record_bytes_max)
         key = check_record_name(write.name).encode()
         data = bytes(write.data)
+        generation = new_generation()
         if write.generation is None:
-            generation = first_generation()
             return (_CREATE, (data, generation, key)), generation
-        generation = next_generation(write.generation)
         return (_REPLACE, (data, generation, key, write.generation)), generation
 
     def _read(self, keys: Sequence[bytes]) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ from tidemill.errors import Corrupt, NoAccess, StorageFailed
 from tidemill.limits import MIB
 from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size, chunked
-from tidemill.records.generations import first_generation, next_generation
+from tidemill.records.generations import new_generation
 from tidemill.records.links import Links
 from tidemill.records.redis_durability import SETTING_NAMES, problems_of
 from tidemill.records.redis_link import RedisLink
@@ -108,10 +108,9 @@ class RedisStore(ManyAtOnce):
         """The command for a write, and the generation that the record has after it."""
         check_record_size(write.name, len(write.data), self.place, self.record_bytes_max)
         key = _key(write.name)
+        generation = new_generation()
         if write.generation is None:
-            generation = first_generation()
             return ["EVAL", _CREATE, 1, key, write.data, generation], generation
-        generation = next_generation(write.generation)
         return ["EVAL", _REPLACE, 1, key, write.data, generation, write.generation], generation
 
     def _record(self, name: str, row: list[Any], now_us: int) -> Record | None:

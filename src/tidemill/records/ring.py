@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from tidemill.clock import wait_seconds
 from tidemill.closing import Closing
 from tidemill.errors import InvalidInput, QueueFull
 from tidemill.limits import RING_LOCK_MS_MAX
@@ -24,7 +25,7 @@ from tidemill.records.protocol.creation import (
 from tidemill.records.protocol.enqueueing import check_count, enqueue
 from tidemill.records.protocol.geometry import Geometry
 from tidemill.records.protocol.groups import make_group
-from tidemill.records.protocol.lock import look
+from tidemill.records.protocol.lock import Call, look
 from tidemill.records.protocol.memo import Memo
 from tidemill.records.protocol.metadata import Metadata
 from tidemill.records.protocol.reading import Outcome, outcome, read
@@ -94,7 +95,7 @@ class Ring(RingEnd, Closing):
         capacity: int | None = None,  # entries; None: the ring must be there
         slots_per_record: int | None = None,  # None: what is recorded; new rings get 100
         lock_ms: int = LOCK_MS,  # how long this client may work on one operation
-        lock_wait_s: float | None = None,  # how long to wait for others; None: thrice lock_ms
+        lock_wait_s: float | None = None,  # to wait for others; None: 3 lock_ms, or as etcd needs
         buffers: str | None = None,  # the entries go to another store, under this address
     ) -> None:
         store, name = open_records(url)
@@ -149,6 +150,9 @@ class Ring(RingEnd, Closing):
             raise InvalidInput(f"lock_ms is a whole number, not {lock_ms!r}")
         if not 1 <= lock_ms <= RING_LOCK_MS_MAX:
             raise InvalidInput(f"lock_ms is from 1 to {RING_LOCK_MS_MAX}, not {lock_ms}")
+        patience_s = 3 * lock_ms / 1_000
+        if lock_wait_s is not None:
+            patience_s = wait_seconds(lock_wait_s, what="lock_wait_s")
         buffers, buffers_name = apart if apart is not None else (store, None)
         driver = Driver(name, store, buffers)
         found = driver.run_beside(open_ring(name, buffers_name))
@@ -157,7 +161,8 @@ class Ring(RingEnd, Closing):
                 raise missing(name, store.place)
             most = min(buffers.record_bytes_max, 2**32 - 1)
             shape = Geometry.plan(capacity, SLOTS_PER_RECORD if slots is None else slots, most)
-            found = driver.run_beside(make_ring(name, os.urandom(8), shape, buffers_name))
+            call = Call(os.urandom(16), os.urandom(16), lock_ms, patience_s)
+            found = driver.run_beside(make_ring(name, os.urandom(8), shape, buffers_name, call))
         check_geometry(name, found.geometry, capacity, slots)
         self._geometry = found.geometry
         self._place = store.place
@@ -166,7 +171,8 @@ class Ring(RingEnd, Closing):
             memo=Memo(name, found.ring, buffers_name),
             driver=driver,
             lock_ms=lock_ms,
-            lock_wait_s=3 * lock_ms / 1_000 if lock_wait_s is None else lock_wait_s,
+            patience_s=patience_s,
+            outlasts=lock_wait_s is None,
         )
 
     @property

@@ -28,7 +28,8 @@ class Core:
     memo: Memo
     driver: Driver
     lock_ms: int
-    lock_wait_s: float
+    patience_s: float  # to wait for other holders of the lock
+    outlasts: bool  # whether to wait longer for a lock whose age nobody tells
 
     def call(
         self, operation_id: str | None = None, wait_s: float | None = None
@@ -39,7 +40,8 @@ class Core:
             operation=digest(id),
             nonce=os.urandom(16),
             lock_ms=self.lock_ms,
-            patience_s=self.lock_wait_s,
+            patience_s=self.patience_s,
+            outlasts=self.outlasts,
             wait_s=0.0 if wait_s is None else wait_seconds(wait_s),
             again=operation_id is None,
         )

@@ -9,7 +9,7 @@ from tidemill.errors import Corrupt, Fenced, OutcomeUnknown, Unavailable, Unknow
 from tidemill.limits import RING_BUFFERS_PER_CALL
 from tidemill.records.protocol.block import Block, decode_block
 from tidemill.records.protocol.geometry import Geometry
-from tidemill.records.protocol.lock import Held
+from tidemill.records.protocol.lock import Held, check_held
 from tidemill.records.protocol.memo import Memo, SeenBlock
 from tidemill.records.protocol.requests import GetBuffers, Steps, WriteBuffers
 from tidemill.records.protocol.values import Taken
@@ -65,10 +65,19 @@ def write_entries(memo: Memo, held: Held, kinds: bytes, values: list[bytes]) -> 
     for _ in range(ATTEMPTS_MAX):
         blocks: list[Block] = []
         for number, found in zip(pending, stored, strict=True):
-            if found is not None and found.block.mark == held.token:
+            try:
+                block = compose(held, number, found, kinds, values)
+            except Corrupt:
+                yield from check_held(memo, held)
+                raise
+            if found is None or found.block.mark != held.token:
+                blocks.append(block)
+            elif found.block == block:
                 written[number] = found  # by us, and the answer was lost
             else:
-                blocks.append(compose(held, number, found, kinds, values))
+                # By another, to whom a store that lost its last writes gave the token as well.
+                yield from check_held(memo, held)
+                blocks.append(block)
         generations = {
             number: None if found is None else found.generation
             for number, found in zip(pending, stored, strict=True)

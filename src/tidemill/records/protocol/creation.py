@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from tidemill.errors import Corrupt, GeometryMismatch, NotAQueue, OutcomeUnknown, UnknownFormat
 from tidemill.records.protocol.geometry import Geometry
+from tidemill.records.protocol.lock import Call
 from tidemill.records.protocol.metadata import (
     BUFFERS_APART,
     Group,
@@ -43,6 +44,22 @@ def home_name(name: str, ring: bytes) -> str:
 
 def open_ring(name: str, buffers: str | None) -> Steps[Metadata | None]:
     """The ring of this name; None if there is none. `buffers` is its name in another store."""
+    found = yield from _find(name, buffers)
+    while found is not None and buffers is not None:
+        homes = yield GetBuffers((home_name(buffers, found.ring),))
+        if homes[0] is not None:
+            break
+        # It may have been removed since, and another one made in its place.
+        homeless, found = found.ring, (yield from _find(name, buffers))
+        if found is not None and found.ring == homeless:
+            raise GeometryMismatch(
+                f"ring {name!r} has its buffers in another store than the one given as `buffers`"
+            )
+    return found
+
+
+def _find(name: str, buffers: str | None) -> Steps[Metadata | None]:
+    """What the metadata record says, if the buffers are where it says."""
     record = yield GetMetadata()
     if record is None:
         return None
@@ -58,17 +75,16 @@ def open_ring(name: str, buffers: str | None) -> Steps[Metadata | None]:
             if buffers is not None
             else f"ring {name!r} has its buffers in another store: name that as `buffers`"
         )
-    if buffers is not None:
-        homes = yield GetBuffers((home_name(buffers, found.ring),))
-        if homes[0] is None:
-            raise GeometryMismatch(
-                f"ring {name!r} has its buffers in another store than the one given as `buffers`"
-            )
     return found
 
 
-def make_ring(name: str, ring: bytes, shape: Geometry, buffers: str | None) -> Steps[Metadata]:
-    """Make a ring; if somebody else does at the same time, it is theirs that counts."""
+def make_ring(
+    name: str, ring: bytes, shape: Geometry, buffers: str | None, call: Call
+) -> Steps[Metadata]:
+    """Make a ring; if somebody else does at the same time, it is theirs that counts.
+
+    The call's patience bounds how often it is tried.
+    """
     made = Metadata(
         ring=ring,
         flags=0 if buffers is None else BUFFERS_APART,
@@ -90,6 +106,11 @@ def make_ring(name: str, ring: bytes, shape: Geometry, buffers: str | None) -> S
         found = yield from open_ring(name, buffers)
         if found is not None:
             return found
+        if not (yield from call.pause()):
+            raise OutcomeUnknown(
+                f"whether ring {name!r} was made is not known: writes are not answered, or others "
+                "remove it; try again"
+            )
 
 
 def check_geometry(name: str, found: Geometry, capacity: int | None, slots: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidemill.errors import Corrupt, Fenced, GroupRemoved, OutcomeUnknown
 from tidemill.records.protocol.buffers import Stored, gather, read_blocks
-from tidemill.records.protocol.lock import Call, Held, acquire, commit, look, release
+from tidemill.records.protocol.lock import Call, Held, acquire, check_held, commit, release
 from tidemill.records.protocol.memo import Memo, SeenBlock
 from tidemill.records.protocol.metadata import Group, Metadata
 from tidemill.records.protocol.requests import Steps
@@ -59,7 +59,11 @@ def _read(memo: Memo, held: Held, first: int, end: int) -> Steps[Taken]:
     stored = yield from read_blocks(memo, shape, shape.blocks(first, end))
     taken = gather(shape, first, end, stored)
     if taken.end != end:
-        raise (yield from _missing(memo, held, taken.end))
+        yield from check_held(memo, held)
+        raise Corrupt(
+            f"entry {taken.end} of ring {memo.name!r} is not in the record for it: the store lost "
+            "it, or gave back an older state"
+        )
     last = stored[-1]
     if last is not None:
         memo.block = _remembered(last, held.metadata.tail)
@@ -69,18 +73,3 @@ def _read(memo: Memo, held: Held, first: int, end: int) -> Steps[Taken]:
 def _remembered(found: Stored, tail: int) -> SeenBlock:
     """A block of which all that lies below the tail is committed."""
     return SeenBlock(found.block, found.generation, min(tail, found.block.end))
-
-
-def _missing(memo: Memo, held: Held, offset: int) -> Steps[Fenced | Corrupt]:
-    """Why an entry is not where it belongs: others have moved on, or the store lost it."""
-    seen = yield from look(memo)
-    grant = seen.metadata.grant
-    if grant is None or grant.token != held.token:
-        return Fenced(
-            f"an operation on ring {memo.name!r} took longer than its lock_ms, and another client "
-            "broke its lock; it changed nothing"
-        )
-    return Corrupt(
-        f"entry {offset} of ring {memo.name!r} is not in the record for it: the store lost it, or "
-        "gave back an older state"
-    )

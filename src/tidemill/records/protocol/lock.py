@@ -12,12 +12,15 @@ what is right: a holder that is slower than everybody thought finds that it cann
 
 Invariant: every token that was granted ends once: committed, or aborted by its holder or by the
 next grant. The end stands in the metadata record from the moment at which it happens.
+
+A store that loses writes which it had confirmed gives tokens twice. Then a grant is known by its
+nonce, an end by its operation, and a buffer by what is in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemill.errors import (
     Corrupt,
@@ -52,10 +55,15 @@ class Call:
     nonce: bytes  # 16 bytes that no other call has
     lock_ms: int
     patience_s: float  # to wait for other holders of the lock
+    # Whether to wait longer for a lock whose age nobody tells, until it has expired: whoever has
+    # just come has to see all of its time, and might end before that for ever.
+    outlasts: bool = False
     wait_s: float = 0.0  # to wait for an entry, or for room
     # Whether to begin again after the lock was broken. An operation whose id others know does
     # not: whoever was told that it is aborted may have done it in its place.
     again: bool = True
+    # The tokens of grants that were asked for, and whose answers were lost.
+    in_doubt: set[int] = field(default_factory=set)
     # When this call first had to wait for an entry or for room, and for the lock since then.
     idle_since_s: float | None = None
     locked_since_s: float | None = None
@@ -69,12 +77,25 @@ class Call:
         self.locked_since_s = None
         return (yield from self._pause(self.idle_since_s + self.wait_s - now_s))
 
-    def pause(self) -> Steps[bool]:
-        """Wait a little for others, unless the call's patience is at its end."""
+    def pause(self, least_s: float = 0.0) -> Steps[bool]:
+        """Wait a little for others, unless the call's patience, or `least_s`, is at its end."""
         now_s = yield Now()
         if self.locked_since_s is None:
             self.locked_since_s = now_s
-        return (yield from self._pause(self.locked_since_s + self.patience_s - now_s))
+        patience_s = max(self.patience_s, least_s)
+        return (yield from self._pause(self.locked_since_s + patience_s - now_s))
+
+    def was_aborted(self, state: Metadata) -> bool:
+        """Whether somebody may have been told that it is aborted: one of the grants in doubt was
+        given, and has ended. One that is forgotten may have been.
+        """
+        standing = 0 if state.grant is None else state.grant.token
+        for token in self.in_doubt:
+            if token <= state.fence and token != standing:
+                ended = state.end_of_token(token)
+                if ended is None or ended.operation == self.operation:
+                    return True
+        return False
 
     def begin_again(self) -> Steps[bool]:
         """Whether to do it again, after the lock was broken and nothing was changed."""
@@ -121,9 +142,18 @@ def look(memo: Memo) -> Steps[Seen]:
     return memo.seen
 
 
+def check_held(memo: Memo, held: Held) -> Steps[None]:
+    """Raise `Fenced` if the lock was broken, and `NotAQueue` if the ring is gone: either explains
+    what would be damage otherwise.
+    """
+    if (yield from look(memo)).metadata.grant != held.metadata.grant:
+        raise _fenced(memo)
+
+
 def acquire(memo: Memo, call: Call, ready: Callable[[Metadata], bool]) -> Steps[Held | None]:
     """The lock, in a state that is `ready`; None if it is not, when the call has waited enough."""
     while True:
+        # What is remembered may be old; only what was just read is a reason to wait, or to give up.
         seen, fresh = memo.seen, False
         if seen is None:
             seen, fresh = (yield from look(memo)), True
@@ -131,21 +161,23 @@ def acquire(memo: Memo, call: Call, ready: Callable[[Metadata], bool]) -> Steps[
         if grant is not None and grant.nonce == call.nonce:
             # Our own request, whose answer was lost.
             return Held(seen.metadata, seen.generation)
+        if not call.again and call.was_aborted(seen.metadata):
+            memo.forget()
+            raise _fenced(memo)
         if not ready(seen.metadata):
             memo.seen = None
-            # What is remembered may be old; only what was just read can be said to be so.
             if fresh and not (yield from call.pause_idle()):
                 return None
             continue
         if grant is not None and not (yield from expired(memo, seen)):
             memo.seen = None
-            if not (yield from call.pause()):
+            if fresh and not (yield from call.pause(_until_expiry_s(call, seen, grant))):
                 raise _locked(memo, grant)
             continue
         held = yield from _request(memo, call, seen)
         if held is not None:
             return held
-        if not (yield from call.pause()):
+        if fresh and not (yield from call.pause()):
             raise Locked(
                 f"ring {memo.name!r} is in such demand that others were always faster; try again"
             )
@@ -164,6 +196,13 @@ def expired(memo: Memo, seen: Seen) -> Steps[bool]:
     return now_s - memo.watched[1] >= grant.lock_ms / 1_000
 
 
+def _until_expiry_s(call: Call, seen: Seen, grant: Grant) -> float:
+    """How long to wait at least for a lock that somebody holds."""
+    if call.outlasts and seen.age_us is None:
+        return grant.lock_ms / 1_000 + PAUSE_S_MAX
+    return 0.0
+
+
 def _request(memo: Memo, call: Call, seen: Seen) -> Steps[Held | None]:
     """Write a grant; None if the record had changed, or it is not known whether it was written."""
     if seen.metadata.fence >= INT64_MAX:
@@ -176,7 +215,8 @@ def _request(memo: Memo, call: Call, seen: Seen) -> Steps[Held | None]:
     try:
         generation = yield ReplaceMetadata(granted.encode(), seen.generation)
     except OutcomeUnknown:
-        return None  # whoever looks next sees the nonce
+        call.in_doubt.add(grant.token)
+        return None  # whoever looks next sees the nonce, or how it ended
     return None if generation is None else Held(granted, generation)
 
 
@@ -185,8 +225,10 @@ def commit(memo: Memo, call: Call, held: Held, changed: Metadata) -> Steps[None]
     data = changed.encode()
     generation = held.generation
     unknown: OutcomeUnknown | None = None
+    attempts = 0
     while True:
         memo.seen = None
+        attempts += 1
         try:
             answer = yield ReplaceMetadata(data, generation)
         except Unavailable:
@@ -204,12 +246,15 @@ def commit(memo: Memo, call: Call, held: Held, changed: Metadata) -> Steps[None]
         # Nobody but the record can tell what became of it.
         seen = yield from _look_hard(memo, call, unknown)
         ended = seen.metadata.end_of_token(held.token)
+        if ended is not None and ended.operation != call.operation:
+            ended = None  # a store that lost its last writes has given the token to two
         if ended is not None and ended.what != What.ABORTED:
             return
-        grant = seen.metadata.grant
-        if grant is None or grant.token != held.token:
+        if seen.metadata.grant != held.metadata.grant:
             memo.forget()
             raise _broken(memo, ended is not None, unknown)
+        if attempts > 1 and unknown is not None and not (yield from call.pause()):
+            raise _in_doubt(memo, "writes are not answered") from unknown
         generation = seen.generation
 
 
@@ -224,28 +269,41 @@ def release(memo: Memo, held: Held) -> Steps[None]:
 
 def _look_hard(memo: Memo, call: Call, unknown: OutcomeUnknown | None) -> Steps[Seen]:
     """Look, and try again for a while if the store is away: more depends on it than usual."""
-    while True:
-        try:
-            return (yield from look(memo))
-        except Unavailable as error:
-            if not (yield from call.pause()):
-                if unknown is None:
+    try:
+        while True:
+            try:
+                return (yield from look(memo))
+            except Unavailable:
+                if not (yield from call.pause()):
                     raise
-                raise OutcomeUnknown(
-                    f"whether an operation on ring {memo.name!r} was committed is not known: the "
-                    "answer was lost, and the store is away; ask for its outcome later"
-                ) from error
+    except TidemillError as error:
+        # Whatever keeps from looking, also that the ring was closed, leaves it in doubt.
+        if unknown is None:
+            raise
+        raise _in_doubt(
+            memo, f"the answer was lost, and nobody could look since: {error}"
+        ) from error
 
 
 def _broken(memo: Memo, aborted: bool, unknown: OutcomeUnknown | None) -> TidemillError:
     if aborted or unknown is None:
-        return Fenced(
-            f"an operation on ring {memo.name!r} took longer than its lock_ms, and another client "
-            "broke its lock; it changed nothing"
-        )
+        return _fenced(memo)
+    return _in_doubt(
+        memo, "the answer was lost, and so many others have ended that it is forgotten"
+    )
+
+
+def _in_doubt(memo: Memo, why: str) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"whether an operation on ring {memo.name!r} was committed is not known: its answer was "
-        "lost, and by now so many others have ended that it is forgotten"
+        f"whether an operation on ring {memo.name!r} was committed is not known, ask for its "
+        f"outcome later: {why}"
+    )
+
+
+def _fenced(memo: Memo) -> Fenced:
+    return Fenced(
+        f"an operation on ring {memo.name!r} took longer than its lock_ms, and another client "
+        "broke its lock; it changed nothing"
     )
 
 

@@ -12,6 +12,9 @@ from tidemill.records.protocol.metadata import What
 from tidemill.records.protocol.requests import ReplaceMetadata, Steps
 from tidemill.records.protocol.values import Taken
 
+# Each attempt to end an operation that fails is a lost answer, or somebody else's that succeeded.
+ATTEMPTS_MAX = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -56,6 +59,7 @@ def read(memo: Memo, first: int, count: int) -> Steps[Taken]:
 
 def outcome(memo: Memo, operation: bytes) -> Steps[Outcome]:
     """What became of an operation; one whose lock has expired is ended by asking."""
+    attempts = 0
     while True:
         seen = yield from look(memo)
         grant = seen.metadata.grant
@@ -69,8 +73,9 @@ def outcome(memo: Memo, operation: bytes) -> Steps[Outcome]:
             if ended.what == What.CHANGED:
                 return Outcome("committed", kind=kind)
             return Outcome("committed", kind=kind, offset=ended.offset, count=ended.entries)
-        if not (yield from expired(memo, seen)):
+        if attempts == ATTEMPTS_MAX or not (yield from expired(memo, seen)):
             return Outcome("running")
+        attempts += 1
         try:
             yield ReplaceMetadata(seen.metadata.released().encode(), seen.generation)
         except OutcomeUnknown:

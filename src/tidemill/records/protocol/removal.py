@@ -7,7 +7,7 @@ that nobody will ever look at.
 
 from __future__ import annotations
 
-from tidemill.errors import OutcomeUnknown
+from tidemill.errors import NotAQueue, OutcomeUnknown, Unavailable
 from tidemill.limits import RING_BUFFERS_PER_CALL
 from tidemill.records.protocol.creation import home_name
 from tidemill.records.protocol.lock import Call, acquire
@@ -17,14 +17,30 @@ from tidemill.records.protocol.requests import DeleteBuffer, DeleteMetadata, Get
 
 def remove_ring(memo: Memo, call: Call) -> Steps[None]:
     """Remove a ring, with everything that is in it."""
+    unknown: OutcomeUnknown | None = None
     while True:
-        held = yield from acquire(memo, call, lambda _: True)
-        if held is None:
-            return  # never: a call is always ready for it
-        memo.forget()
-        if (yield DeleteMetadata(held.generation)):
-            break
-    records = held.metadata.geometry.records
+        try:
+            held = yield from acquire(memo, call, lambda _: True)
+            if held is None:
+                return  # never: a call is always ready for it
+            records = held.metadata.geometry.records
+            memo.forget()
+            if (yield DeleteMetadata(held.generation)):
+                break
+        except NotAQueue:
+            if unknown is None:
+                raise
+            break  # it went, and the answer was lost
+        except OutcomeUnknown as error:
+            # Whoever asks for the lock next sees whether it went.
+            if unknown is not None and not (yield from call.pause()):
+                raise
+            unknown = error
+        except Unavailable as error:
+            if unknown is None:
+                raise
+            if not (yield from call.pause()):
+                raise unknown from error
     yield from _delete(home_name(memo.buffers, memo.ring))
     for start in range(0, records, RING_BUFFERS_PER_CALL):
         indexes = range(start, min(start + RING_BUFFERS_PER_CALL, records))
