@@ -16,6 +16,7 @@ from typing import NamedTuple, NoReturn
 import tidemill as tm
 from tests.counters.machine import NAMES, START_US, US, Machine
 from tests.counters.model import Model
+from tests.counters.readers import Reader
 from tidemill.counters import Message, Replica
 from tidemill.counters.table import Table
 
@@ -43,6 +44,7 @@ class Machines:
         self.seed = seed
         self.random = Random(seed)
         self.tally = tally
+        self.readers: list[Reader] = []
         self.machines: list[Machine] = []
         self.flying: list[Flying] = []
         self.past: list[Flying] = []  # some that were delivered long ago
@@ -196,6 +198,40 @@ class Machines:
         if self.random.random() < 0.1:
             self._exchange(row)
         self._check_same(machines, "the past changed them")
+        self._check_readers(row)
+
+    def _let_read(self, reader: Reader, machine: Machine, *, is_healed: bool = False) -> None:
+        try:
+            if is_healed:
+                reader.call(machine)
+            else:
+                reader.step(machine)
+        except tm.NodeRemoved as removed:
+            if removed.replica != machine.node.replica:
+                raise
+            self._come_back(machine)
+
+    def _check_readers(self, row: list[int]) -> None:
+        """Each shows what the machines show, once it has heard of all, and they of what it knew."""
+        machines = [self.machines[n] for n in row]
+        known = machines[0].node.nodes()
+        for reader in self.readers:
+            reader.heal()
+            if any(
+                one.is_gone and reader.alone_knows(one.node.replica, known) for one in self.machines
+            ):
+                # Nobody can be told that it is gone for good.
+                reader.begin()
+        self._remove_gone(machines[0])
+        for _ in range(3):
+            for reader in self.readers:
+                for machine in machines:
+                    self._let_read(reader, machine, is_healed=True)
+            self._sweep(row)
+        shown = machines[0].node.all()
+        for reader in self.readers:
+            if reader.node.all() != shown:
+                self._fail(f"{reader.name} shows {reader.node.all()}, not {shown}")
 
     def _sweep(self, row: list[int]) -> None:
         """Along the row of machines and back, so that all is told to all."""

@@ -8,24 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
+from random import Random
 
 import tidemill as tm
 from tests.counters.machine import NAMES, US, Machine
 from tests.counters.machines import Machines
+from tests.counters.readers import Reader
 
 
 class Cluster(Machines):
     """One schedule."""
 
-    def run(self, steps: int | None = None) -> None:
+    def run(self, steps: int | None = None, *, readers: int = 0) -> None:
         """Steps at random, then peace."""
         random = self.random
+        drawn = Random(self.seed)
+        self.readers = [Reader(f"r{number}", drawn, self.tally) for number in range(readers)]
         for machine in self.machines:
             if random.random() < 0.6:
                 self.upsert(machine)
         count = random.randint(3, 12) if steps is None else steps
         for step in random.choices(_STEPS, cum_weights=_WEIGHTS, k=count):
             step(self)
+            if self.readers and drawn.random() < 0.35:
+                there = [machine for machine in self.machines if not machine.is_gone]
+                self._let_read(drawn.choice(self.readers), drawn.choice(there))
         self._heal()
 
     # Counting.

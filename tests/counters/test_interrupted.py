@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -14,8 +16,12 @@ import pytest
 
 import tidemill as tm
 from tests.counters.nodes import meet, node, values
+from tests.services.server import free_port
 from tidemill.counters import Ledger, Message, Node, Replica, journal
 from tidemill.counters.journal import Journal
+from tidemill.counters.replication.link import Link
+from tidemill.counters.replication.mesh import Mesh
+from tidemill.counters.replication.server import Server
 from tidemill.counters.table import Table
 
 NEVER_MS = 10**7  # so that only the test saves
@@ -38,6 +44,43 @@ def breaks_once(
 
     patch.setattr(owner, name, breaking)
     return broken
+
+
+class Cut:
+    """An interrupt before the given line, of all that the counters go through in a call."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.where = ""  # it came
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Cut | None:
+        if not frame.f_globals["__name__"].startswith("tidemill.counters."):
+            return None
+        if event == "line" and not self.where and not _takes_no_signal(frame):
+            if not self.left:
+                self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
+                raise KeyboardInterrupt
+            self.left -= 1
+        return self
+
+
+def _takes_no_signal(frame: FrameType) -> bool:
+    """Between the end of a block and the release of its lock, and where there is nothing to do."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return line.lstrip().startswith(("with ", "try:"))
+
+
+def interrupted(at: int, call: Callable[[], object]) -> str:
+    """Call it, with an interrupt at that line; where that was, or nothing if it came to its end."""
+    cut, before = Cut(at), sys.gettrace()
+    sys.settrace(cut)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert cut.where
+    finally:
+        sys.settrace(before)
+    return cut.where
 
 
 # Saving.
@@ -158,6 +201,115 @@ def test_a_ledger_that_cannot_save_at_its_end_lets_go_of_its_folder(
     Ledger("a", path=tmp_path / "c").close()
 
 
+# Closing.
+
+
+def test_an_interrupted_close_lets_go_of_nothing_unsaved_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    one = Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS)
+    one.upsert("x", 5)
+    breaks_once(monkeypatch, journal, "encode", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        one.close()
+    with pytest.raises(tm.Closed):
+        one.upsert("x", 1)
+    one.close()
+    assert one._saver is not None
+    assert not one._saver.is_alive()
+    with Ledger("a", path=tmp_path / "c") as again:
+        assert again.get("x") == 5
+
+
+@pytest.mark.slow
+def test_a_close_that_was_interrupted_at_any_line_can_be_repeated(tmp_path: Path) -> None:
+    for at in count():
+        one = Ledger("a", path=tmp_path / f"{at}", save_ms=NEVER_MS)
+        one.upsert("x", 5)
+        where = interrupted(at, one.close)
+        one.close()
+        with Ledger("a", path=tmp_path / f"{at}") as again:
+            assert again.get("x") == 5, where
+        if not where:
+            assert at > 50
+            return
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(Mesh, "sync"), (Mesh, "close"), (Link, "close"), (Server, "close"), (Ledger, "close")],
+    ids=lambda what: what if isinstance(what, str) else what.__name__,
+)
+def test_a_node_whose_close_was_interrupted_is_closed_by_the_next(
+    tmp_path: Path, monkeypatch: Patch, owner: type, name: str
+) -> None:
+    with tm.Counters("peer", listen="127.0.0.1:0") as peer:
+        one = tm.Counters("a", path=tmp_path / "c", listen="127.0.0.1:0", peers=[peer.address])
+        one.upsert("x", 5)
+        assert one.sync() == {peer.address: "ok"}
+        links = one._mesh._all()
+        with monkeypatch.context() as patch:
+            breaks_once(patch, owner, name, KeyboardInterrupt)
+            with pytest.raises(KeyboardInterrupt):
+                one.close()
+        one.close()
+        for thread in (one._keeper, *(link._thread for link in links)):
+            thread.join(30)
+            assert not thread.is_alive()
+        with pytest.raises(tm.Closed):
+            one.upsert("x", 1)
+        with tm.Counters("a", path=tmp_path / "c", listen=one.address) as again:
+            assert again.get("x") == 5
+
+
+# Starting.
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("at", ["tidemill-link", "tidemill-counters"])
+def test_a_node_that_cannot_be_opened_lets_go_of_everything(
+    tmp_path: Path, monkeypatch: Patch, at: str, failure: type[BaseException]
+) -> None:
+    start, ended = threading.Thread.start, list[str]()
+
+    def starting(self: threading.Thread) -> None:
+        if self.name.startswith(at):
+            raise failure("no thread")
+        start(self)
+
+    def noted(self: Journal) -> None:
+        ended.append("folder")
+        close(self)
+
+    close = Journal.close
+    address = f"127.0.0.1:{free_port()}"
+    with tm.Counters("peer", listen="127.0.0.1:0") as peer:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", starting)
+            patch.setattr(Journal, "close", noted)
+            with pytest.raises(failure):
+                tm.Counters("a", path=tmp_path / "c", listen=address, peers=[peer.address])
+        assert ended == ["folder"]
+        with tm.Counters("a", path=tmp_path / "c", listen=address, peers=[peer.address]) as one:
+            assert one.sync() == {peer.address: "ok"}
+
+
+def test_a_peer_whose_thread_could_not_be_started_is_called_later(monkeypatch: Patch) -> None:
+    monkeypatch.setattr("tidemill.counters.counters._LOOK_S", 0.001)
+    wanted: list[str] = []
+    with (
+        tm.Counters("b", listen="127.0.0.1:0") as other,
+        tm.Counters("a", peers=lambda: wanted) as one,
+    ):
+        broken = breaks_once(monkeypatch, Link, "start", RuntimeError)
+        wanted.append(other.address)
+        assert broken.wait(30)
+        while one.peers != [other.address]:
+            assert one._keeper.is_alive()
+            one._closing.wait(0.01)
+        assert one.sync() == {other.address: "ok"}
+
+
 # Closing a turn.
 
 
@@ -181,24 +333,6 @@ def test_a_turn_that_could_not_be_closed_is_open(monkeypatch: Patch, name: str) 
 # The columns.
 
 
-class Cut:
-    """An interrupt before the given line, of all that the counters go through in a call."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-        self.where = ""  # it came
-
-    def __call__(self, frame: FrameType, event: str, arg: object) -> Cut | None:
-        if not frame.f_globals["__name__"].startswith("tidemill.counters."):
-            return None
-        if event == "line" and not self.where:
-            if not self.left:
-                self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
-                raise KeyboardInterrupt
-            self.left -= 1
-        return self
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [0, 8], ids=["together", "one-by-one"])
 @pytest.mark.parametrize("call", [Node.all, Node.seal])
@@ -217,20 +351,13 @@ def test_an_interrupt_at_any_line_loses_nothing_that_was_counted(
         assert one.collect() == 1  # There are rows to be used again.
         for name, value in counted.items():
             one.upsert(name, value - 7 if name == "shared" else value)
-        cut, before = Cut(at), sys.gettrace()
-        sys.settrace(cut)
-        try:
-            call(one)
-        except KeyboardInterrupt:
-            assert cut.where
-        finally:
-            sys.settrace(before)
-        assert {name: one.get(name) for name in counted} == counted, cut.where
-        assert values(one) == counted, cut.where
+        where = interrupted(at, partial(call, one))
+        assert {name: one.get(name) for name in counted} == counted, where
+        assert values(one) == counted, where
         one.collect()
         meet(one, other)
-        assert values(one) == values(other) == counted, cut.where
-        if not cut.where:
+        assert values(one) == values(other) == counted, where
+        if not where:
             assert at > 100
             return
 

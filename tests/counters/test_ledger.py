@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 
@@ -193,6 +193,32 @@ def test_a_crash_at_any_point_leaves_what_was_saved(
     tally("crash states of counters", judged.total())
 
 
+def test_a_snapshot_that_does_not_fit_stops_nothing(
+    tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All is on disk, only not in less room; that is tried again after as many rows."""
+    append, tries = Journal._append, list[int]()
+
+    def full(self: Journal, message: Message) -> int:
+        if message.rows > 1:
+            tries.append(message.rows)
+            raise tm.DiskFull("no room for a snapshot")
+        return append(self, message)
+
+    with Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS) as one, Ledger("b") as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "_append", full)
+            for number in range(60):
+                one.upsert(f"c{number}")
+                one.save()
+                exchange(one, other)
+        assert other.all() == one.all()
+        assert 1 <= len(tries) < 10
+        assert "longer than it need be" in caplog.text
+    with Ledger("a", path=tmp_path / "c") as one:
+        assert one.all() == other._node.all()
+
+
 @pytest.mark.slow
 def test_the_folder_stays_small(tmp_path: Path, short: None) -> None:
     with Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS, segment_bytes=16 * 1024) as one:
@@ -233,6 +259,18 @@ def test_a_time_without_a_zone_is_refused() -> None:
         for when in (datetime(2030, 1, 1), 5, "soon"):  # noqa: DTZ001
             with pytest.raises(tm.InvalidInput, match="time zone"):
                 one.update_ttl("x", when)  # type: ignore[arg-type]
+
+
+def test_a_time_beyond_the_years_of_utc_is_refused() -> None:
+    west, east = timezone(timedelta(hours=-1)), timezone(timedelta(hours=1))
+    with Ledger("a") as one:
+        one.upsert("x")
+        for when in (datetime.max.replace(tzinfo=west), datetime.min.replace(tzinfo=east)):
+            with pytest.raises(tm.InvalidInput, match="1 to 9999"):
+                one.update_ttl("x", when)
+        assert one.expiry("x") is None
+        one.update_ttl("x", datetime.max.replace(tzinfo=UTC))
+        assert one.expiry("x") == datetime.max.replace(tzinfo=UTC)
 
 
 def test_a_closed_ledger_raises(tmp_path: Path) -> None:

@@ -329,6 +329,45 @@ def test_a_reader_shows_everything_and_changes_nothing() -> None:
         a.delta(one.replica)
 
 
+def test_a_reader_takes_back_what_nobody_holds_after_a_node_lost_its_state() -> None:
+    old, other, one = node("a", 1), node("b"), reader("r")
+    meet(old, other)
+    other.upsert("x", 7)
+    meet(old, other)
+    old.delete("x")
+    old.upsert("y", 100)
+    one.receive(greeting(old))
+    tell(one, old)
+    tell(old, one)
+    assert values(one) == {"y": 100}
+    new = node("a", 2)
+    new.upsert("y", 5)
+    meet(new, other)
+    shown = []
+    for _ in range(2):
+        for peer in (new, other):
+            tell(one, peer)
+            tell(peer, one)
+            shown.append(values(one))
+    assert values(new) == values(other) == values(one) == {"x": 7, "y": 5}
+    assert {} not in shown, "it starts again with what it hears, not before"
+
+
+def test_a_reader_tells_a_node_of_its_earlier_life_and_that_one_that_it_is_over() -> None:
+    old, one = node("a", 1), reader("r")
+    old.upsert("x", 100)
+    tell(one, old)
+    tell(old, one)
+    new = node("a", 2)
+    for _ in range(2):
+        tell(one, new)
+        tell(new, one)
+    assert one.all() == new.all() == ({}, {})
+    with pytest.raises(tm.DuplicateNode, match="took the place"):
+        old.receive(greeting(one))
+    assert new.upsert("x", 1) == 1
+
+
 def test_a_greeting_is_answered_though_an_answer_was_lost() -> None:
     a, b = node("a"), node("b")
     a.upsert("x", 5)

@@ -12,6 +12,7 @@ from tests.counters.simulator import Cluster
 
 SCHEDULES = 100_000
 LONG_SCHEDULES = 1_500
+READER_SCHEDULES = 1_500
 BLOCKS = 8  # items of the suite, so that its workers share them
 
 # What has to have happened in a block of that size, or the simulator went soft.
@@ -85,13 +86,30 @@ def test_long_schedules_converge(tally: Tally) -> None:
         assert seen[name] * 50 < LONG_SCHEDULES
 
 
+def test_readers_show_what_the_others_show_in_the_end() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(60):
+        Cluster(seed, seen).run(steps=60, readers=2)
+    assert seen["readers that started again"] > 10
+
+
+@pytest.mark.slow
+def test_readers_of_many_clusters_show_what_the_others_show_in_the_end(tally: Tally) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(READER_SCHEDULES):
+        Cluster(seed, seen).run(steps=60, readers=2)
+    for name in ("calls of readers", "readers that started again"):
+        tally(f"counters: {name}", seen[name])
+    assert seen["readers that started again"] > READER_SCHEDULES // 10
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_long_schedules_of_a_fresh_seed_converge(block: int, tally: Tally) -> None:
     seen: Counter[str] = Counter()
     first = int.from_bytes(os.urandom(6), "little")
     for seed in range(first, first + 50_000):
-        Cluster(seed, seen).run(steps=120)
+        Cluster(seed, seen).run(steps=120, readers=seed % 2)
     tally("counters: long schedules", 50_000)
     assert seen["messages"] > 1_000_000
 

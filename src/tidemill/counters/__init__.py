@@ -2,8 +2,8 @@
 
 Pure: `replica` (who counts), `message` and `wire` (what they tell each other), `table`,
 `forgetting`, `knowledge` and `state` (the columns, what is left of dropped ones, who holds what,
-and the merge), `counting` and `node` (what users and peers do with it). With a disk and locks:
-`journal` and `ledger`.
+and the merge), `counting`, `telling` and `node` (what users and peers do with it). With a disk and
+locks: `journal` and `ledger`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from tidemill.errors import Closed, InvalidInput, TidemillError
 
 logger = logging.getLogger(__name__)
 
-_CLOSE_S_MAX = 3.0  # what the last exchange of a node that closes may take
+_CLOSE_S_MAX = 3.0  # what the last exchange of a node that closes may take, and its upkeep
 _LOOK_S = 1.0  # between two looks at the provider
 _POLL_S_MAX = 0.1  # between two looks at how much there is to send
 
@@ -116,21 +116,27 @@ class Counters(Closing):
         self._provided: set[Address] = set()
         self._halting = threading.Event()
         self._closing = threading.Event()
+        self._is_closed = False
         self._responder: Responder | None = None
         self._mesh = Mesh(self._link)
+        self._server: Any = None
+        self._keeper = threading.Thread(target=self._keep, name="tidemill-counters", daemon=True)
         self._real = Ledger(
             node, path=path, read_only=read_only, save_ms=save_ms, clock=clock or SystemClock()
         )
         self._ledger: Ledger = self._real  # `Gone`, once it must not be used any more
         try:
-            self._server = None if place is None else self._serve(place)
+            if place is not None:
+                self._server = self._serve(place)
+            for address in fixed:
+                self._mesh.add(address)
+            self._keeper.start()
         except BaseException:
+            self._closing.set()
+            self._mesh.close()
             self._real.close()
+            self._end_replication()
             raise
-        for address in fixed:
-            self._mesh.add(address)
-        self._keeper = threading.Thread(target=self._keep, name="tidemill-counters", daemon=True)
-        self._keeper.start()
         _alive.add(self)
 
     @property
@@ -310,17 +316,22 @@ class Counters(Closing):
         return found
 
     def close(self) -> None:
-        """Tell the peers that can be reached, save, and let go; twice does no harm."""
-        if self._closing.is_set():
+        """Tell the peers that can be reached, save, and let go; twice does no harm, and a close
+        that was interrupted is to be repeated.
+        """
+        if self._is_closed:
             return
         self._closing.set()
-        self._keeper.join()
+        # One that waits for a function of the user's, which need not return, is left to itself.
+        self._keeper.join(_CLOSE_S_MAX)
         _alive.discard(self)
         if self._halted is None:
             self._mesh.sync(_CLOSE_S_MAX, also_away=False)
-        self._end_replication()
         self._become(Closed(f"the counters of {self.node} were closed; open them again"))
-        self._real.close()
+        self._mesh.close()
+        self._real.close()  # Before the server, which may take its time.
+        self._end_replication()
+        self._is_closed = True  # Not before: each step is done again after an interrupt.
 
     def __repr__(self) -> str:
         return f"<Counters {self.node!r}>"
@@ -362,16 +373,20 @@ class Counters(Closing):
                     self._real.collect()
                     if self._responder is not None:
                         self._responder.forget_readers()
-            except TidemillError as error:
+            except Exception as error:
+                if self._closing.is_set():
+                    return
                 # The disk, or a duplicate: every call of the user's says so as well.
-                logger.error("the upkeep of %s failed: %s", self.node, error)
+                is_ours = isinstance(error, TidemillError)
+                logger.error("the upkeep of %s failed: %s", self.node, error, exc_info=not is_ours)
         if self._halted is not None:
             self._end_replication()
 
     def _look(self, provider: Provider) -> None:
         wanted = provider.look()
-        if wanted is None:
+        if wanted is None or self._closing.is_set():
             return
+        self._provided |= wanted  # Before: where that breaks off, the rest is seen to next time.
         self._mesh.become(wanted, self._provided)
         self._provided = set(wanted)
 
@@ -407,6 +422,7 @@ def _disown() -> None:
     for counters in list(_alive):
         words = f"the counters of {counters.node} were opened before os.fork(); open a new node"
         counters._closing.set()
+        counters._is_closed = True
         counters._become(Closed(words))
 
 

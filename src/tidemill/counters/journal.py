@@ -52,6 +52,7 @@ class Journal:
         except BaseException:
             self._log.close()
             raise
+        self._is_torn = False  # an append was broken off
         self.rows = 0  # since the last snapshot
         self._snapshot_rows = 0
 
@@ -82,10 +83,11 @@ class Journal:
 
     def rewrite(self, snapshot: Message) -> None:
         """Save everything, and give up what was saved before."""
-        first = self._append(snapshot)
-        self._log.trim(first, force=True)
+        # First: one that fails is tried again after as many rows, not with every save.
         self.rows = 0
         self._snapshot_rows = snapshot.rows + len(snapshot.replicas)
+        first = self._append(snapshot)
+        self._log.trim(first, force=True)
 
     def close(self) -> None:
         self._log.close()
@@ -94,9 +96,17 @@ class Journal:
         batch = encode(message)
         stored = pa.record_batch(batch.columns, schema=_STORED)
         frames = encode_rows(stored, _FINGERPRINT, bytes_max=self._writer.frame_bytes_max)
-        # Only an append gives numbers back if it fails; so there is nothing in between.
-        reservation = self._writer.reserve(batch.num_rows)
-        self._writer.append(0, reservation, frames)
+        if self._is_torn:
+            # Whether its rows were written, only the folder knows: another writer begins behind.
+            self._writer = self._log.claim()
+        self._is_torn = True
+        try:
+            reservation = self._writer.reserve(batch.num_rows)
+            self._writer.append(0, reservation, frames)
+        except Exception:
+            self._is_torn = False  # An append that fails gives its numbers back.
+            raise
+        self._is_torn = False
         return reservation.first
 
     def _message(self, table: pa.Table) -> Message:

@@ -141,6 +141,16 @@ class Knowledge:
                     waited[removal.replica] = True
         return waited
 
+    def is_ahead_of_all(self) -> bool:
+        """Whether turns of a life that is over are held here which nobody else holds who lives."""
+        if not self.removed:
+            return False
+        over = list(self.removed)
+        living = np.ones(len(self.replicas), dtype=np.bool_)
+        living[[OWN, *over]] = False
+        theirs = self.known[living][:, over].max(axis=0, initial=0)
+        return bool(np.count_nonzero(living) and np.count_nonzero(self.versions[over] > theirs))
+
     def _is_ahead(self, waited: Flags) -> bool:
         ahead = self.known.diagonal()[waited] > self.versions[waited]
         return bool(np.count_nonzero(ahead))

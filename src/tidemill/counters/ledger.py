@@ -79,6 +79,7 @@ class Ledger(Closing):
         self._mutex = threading.Lock()
         self._order = threading.Lock()
         self._unwritten: list[Message] = []  # sealed, and not on disk
+        self._is_torn = False  # something may have been sealed that is not among them
         self._failure: TidemillError | None = None  # of the last save
         self._updates = 0
         self._is_closed = False
@@ -100,6 +101,8 @@ class Ledger(Closing):
                 )
                 self._saver.start()
         except BaseException:
+            self._ending.set()
+            self._due.set()
             if self._journal is not None:
                 self._journal.close()
             raise
@@ -151,9 +154,9 @@ class Ledger(Closing):
         """
         time_us = None
         if when is not None:
-            if not isinstance(when, datetime) or when.tzinfo is None:
+            if not isinstance(when, datetime) or when.utcoffset() is None:
                 raise InvalidInput(f"a TTL ends at a datetime with a time zone, not {when!r}")
-            time_us = (when - _EPOCH) // timedelta(microseconds=1)
+            time_us = (_utc(when) - _EPOCH) // timedelta(microseconds=1)
         with self._mutex:
             self._node.update_ttl(name, time_us)
             self._set_due()
@@ -239,25 +242,29 @@ class Ledger(Closing):
                 self._save()
 
     def close(self) -> None:
-        """Save, and let go of the folder. Nothing can be counted afterwards."""
+        """Save, and let go of the folder. Nothing can be counted afterwards. A close that was
+        interrupted has let go of nothing that is not saved, and is to be repeated.
+        """
         with self._order:
-            with self._mutex:
-                if self._is_closed:
-                    return
-                self._is_closed = True
-            try:
-                self._save()
-            finally:
-                self._ending.set()
-                self._due.set()
+            if not self._is_closed:
                 try:
                     with self._mutex:
+                        # Before the save, or what is counted during it would be lost.
                         self._node.refuse(Closed("the counters were closed; open them again"))
-                finally:
-                    if self._journal is not None:
-                        self._journal.close()
+                    self._save()
+                except Exception:
+                    self._let_go()
+                    raise
+                self._let_go()
         if self._saver is not None:
             self._saver.join()
+
+    def _let_go(self) -> None:
+        self._ending.set()
+        self._due.set()
+        if self._journal is not None:
+            self._journal.close()
+        self._is_closed = True
 
     def _receive(self, message: Message) -> None:
         with self._mutex:
@@ -289,18 +296,23 @@ class Ledger(Closing):
         self._write()
 
     def _seal(self) -> None:
-        """Under both locks."""
+        """Under both locks. Peers hear of a turn that is closed, so that it must not get lost."""
+        was_torn, self._is_torn = self._is_torn, True
         try:
             sealed = self._node.seal()
+            if was_torn:
+                # An interrupt took away what the turn before had changed; so all is saved.
+                sealed = self._node.snapshot()
         except Exception as error:
+            self._is_torn = was_torn
             if self._journal is not None:
                 self._fail(error)
             raise
         if sealed is not None:
-            # At once: peers hear of a turn that is closed, so that it must not get lost here.
             if self._journal is not None:
                 self._unwritten.append(sealed)
             self._updates += sealed.rows
+        self._is_torn = False
 
     def _write(self) -> None:
         """Under `_order`: what is sealed goes to the disk, in order. If it cannot, nothing is
@@ -326,9 +338,19 @@ class Ledger(Closing):
                 # Not before: what could not be saved, for whatever reason, stays due.
                 self._is_due = False
                 self._due.clear()
-            snapshot = self._node.snapshot() if is_all and journal.is_long else None
-        if snapshot is not None:
-            journal.rewrite(snapshot)
+        if is_all and journal.is_long:
+            self._shorten(journal)
+
+    def _shorten(self, journal: Journal) -> None:
+        """Under `_order`. All is saved; where that cannot be done in less room, it stays so."""
+        try:
+            with self._mutex:
+                snapshot = None if self._node.is_unsealed else self._node.snapshot()
+            if snapshot is not None:
+                journal.rewrite(snapshot)
+        except Exception as error:
+            words = "the folder of counters is longer than it need be: no snapshot was written: %s"
+            logger.warning(words, error, exc_info=not isinstance(error, TidemillError))
 
     def _fail(self, error: Exception) -> None:
         """Under both locks: nothing is counted that would not be saved."""
@@ -359,6 +381,13 @@ class Ledger(Closing):
         self._saver = None
         self._journal = None
         self._node.refuse(Closed("the counters belong to the parent of this process"))
+
+
+def _utc(when: datetime) -> datetime:
+    try:
+        return when.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInput(f"{when} lies beyond the years that UTC has, 1 to 9999") from None
 
 
 def _taken_up(journal: Journal, replica: Replica, clock: Clock) -> Node:

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidemill.counters.counting import Counting
 from tidemill.counters.message import (
     EMPTY,
     NO_EXPIRIES,
@@ -26,14 +25,14 @@ from tidemill.counters.message import (
     OWN,
     Drop,
     Expiries,
-    Flags,
     Ints,
     Message,
     Parts,
     Removal,
 )
 from tidemill.counters.replica import Replica
-from tidemill.counters.state import dots
+from tidemill.counters.state import State
+from tidemill.counters.telling import Telling
 from tidemill.errors import Bug, DuplicateNode, InvalidInput, NodeRemoved
 
 
@@ -44,7 +43,7 @@ class NodeState(NamedTuple):
     behind: int  # turns of this replica that it has not acknowledged
 
 
-class Node(Counting):
+class Node(Telling):
     """A replica that counts, and tells others.
 
     >>> from tidemill.counters import Node, Replica
@@ -137,6 +136,8 @@ class Node(Counting):
         """
         self._check_sealed()
         held = self._held_by(peer)
+        if self.is_reader:
+            return None  # Nobody takes anything from those that never count; they say hello.
         table = self.state.table
         since = held.item(OWN)
         is_full = since < self._missed(peer)
@@ -170,10 +171,11 @@ class Node(Counting):
         sender = message.sender
         self._check_sender(message)
         if message.is_reader:
-            turns = message.versions.tolist()
-            self._readers[sender] = dict(zip(message.replicas, turns, strict=True))
+            self._hear_reader(message)
             return
         self.fold()
+        if self._is_astray and message.since is not None and not np.count_nonzero(message.since):
+            self._start_again()
         state, knowledge = self.state, self.state.knowledge
         state.edition = max(state.edition, message.edition)
         size = len(knowledge.replicas)
@@ -184,7 +186,10 @@ class Node(Counting):
             # What it was told did not arrive, or not yet; so it is told again.
             self._told.pop(sender, None)
         # What was made for a life before this one leaves out what that one had.
-        is_ours = self.is_reader or (message.receiver >= 0 and local[message.receiver] == OWN)
+        is_ours = message.receiver >= 0 and local[message.receiver] == OWN
+        if self.is_reader:
+            # Of readers nobody has a number; and one that starts again holds less than before.
+            is_ours = not self._is_behind(message, held)
         if is_ours and not message.is_hello:
             self._check_since(message, held)
             is_news |= self._merge(message, local)
@@ -193,7 +198,35 @@ class Node(Counting):
         if is_news:
             self._news += 1
             self._is_unsaved = True
-        self._look_for_own_removal(message.removed, local)
+        self._look_for_own_removal(message)
+
+    def _hear_reader(self, message: Message) -> None:
+        """Note what it holds, and which lives of this node it knows: it may be the only one left
+        that had heard of them, and has to hear that they are over.
+        """
+        turns = message.versions.tolist()
+        self._readers[message.sender] = dict(zip(message.replicas, turns, strict=True))
+        if not any(turns):
+            # It starts, perhaps again; then it has to be told even that there is nothing.
+            self._told.pop(message.sender, None)
+        if self.is_reader:
+            return
+        self._look_for_own_removal(message)
+        others = message.replicas[1:]
+        self.state.knowledge.add([one for one in others if one.node == self.replica.node])
+        self._retire_old_selves()
+
+    @property
+    def _is_astray(self) -> bool:
+        """Whether this is a reader that holds what none of those who count will ever hold.
+
+        It then says that it holds nothing, and starts again with the first answer to that, so that
+        it shows something all the time.
+        """
+        return self.is_reader and self.state.knowledge.is_ahead_of_all()
+
+    def _start_again(self) -> None:
+        self.state = State(self.replica, is_reader=True)
 
     def _merge(self, message: Message, local: Ints) -> bool:
         """Take all rows; the sender's state is within ours then. Whether that is news."""
@@ -270,41 +303,6 @@ class Node(Counting):
         # Nobody waits for those that never count.
         return forgotten.turn if number is None else forgotten.turns.item(number)
 
-    def _parts(self, chosen: Flags, held: Ints | None = None, peer: Replica | None = None) -> Parts:
-        table = self.state.table
-        rows = chosen.nonzero()[0]
-        if held is not None and len(rows):
-            owner, version = table.owner[rows], table.version[rows]
-            who, turn = dots(owner, version, table.by[rows], table.by_version[rows])
-            number = NOBODY if peer is None else self.state.knowledge.find(peer)
-            rows = rows[(held[who] < turn) & ((owner != number) | (version == 0))]
-        if not len(rows):
-            return NO_PARTS
-        return Parts(
-            [table.names[counter] for counter in table.counter[rows].tolist()],
-            table.owner[rows],
-            table.generation[rows],
-            table.version[rows],
-            table.value[rows],
-            table.by[rows],
-            table.by_version[rows],
-        )
-
-    def _expiries(self, chosen: Flags, held: Ints | None = None) -> Expiries:
-        table = self.state.table
-        rows = chosen.nonzero()[0]
-        if held is not None and len(rows):
-            rows = rows[held[table.expiry_by[rows]] < table.expiry_by_version[rows]]
-        if not len(rows):
-            return NO_EXPIRIES
-        return Expiries(
-            [table.names[counter] for counter in rows.tolist()],
-            table.expiry_us[rows],
-            table.edition[rows],
-            table.expiry_by[rows],
-            table.expiry_by_version[rows],
-        )
-
     def _message(
         self,
         *,
@@ -330,7 +328,7 @@ class Node(Counting):
             }
         return Message(
             replicas=list(knowledge.replicas),
-            versions=knowledge.versions.copy(),
+            versions=knowledge.versions * (not self._is_astray),
             receiver=NOBODY if number is None else number,
             is_hello=is_hello,
             is_reader=self.is_reader,
@@ -375,8 +373,13 @@ class Node(Counting):
 
     def _check_since(self, message: Message, held: Ints) -> None:
         """A peer that leaves out what it thinks is here has to be right about that."""
-        if message.since is not None and np.count_nonzero(message.since > held):
+        if self._is_behind(message, held):
             raise self._duplicate(f"{message.sender} thinks that more is here than there is")
+
+    @staticmethod
+    def _is_behind(message: Message, held: Ints) -> bool:
+        """Whether it leaves out what is not here."""
+        return message.since is not None and bool(np.count_nonzero(message.since > held))
 
     def _duplicate(self, what: str) -> DuplicateNode:
         error = DuplicateNode(
@@ -415,11 +418,11 @@ class Node(Counting):
             self._remove(number)
         return bool(old)
 
-    def _look_for_own_removal(self, removals: Sequence[Removal], local: Ints) -> None:
-        for removal in removals:
-            if local[removal.replica] != OWN:
+    def _look_for_own_removal(self, message: Message) -> None:
+        for removal in message.removed:
+            if message.replicas[removal.replica] != self.replica:
                 continue
-            by = self.state.knowledge.replicas[local.item(removal.by)]
+            by = message.replicas[removal.by]
             if by.node == self.replica.node:
                 raise self._duplicate(f"{by} took the place of {self.replica}")
             error = NodeRemoved(

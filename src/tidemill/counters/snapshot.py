@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tidemill.errors import CounterOverflow
+from tidemill.limits import INT64_MAX, INT64_MIN
+
 SNAPSHOT_SCHEMA = pa.schema(
     [
         pa.field("node", pa.string(), nullable=False),  # which looked
@@ -14,11 +17,17 @@ SNAPSHOT_SCHEMA = pa.schema(
 
 
 def snapshot_of(node: str, values: dict[str, int]) -> pa.RecordBatch:
-    """A row for each counter.
+    """A row for each counter. Raises `CounterOverflow` if one has a value that is no int64.
 
     >>> snapshot_of("node-1", {"visits": 7}).to_pylist()
     [{'node': 'node-1', 'counter': 'visits', 'value': 7}]
     """
+    for name, value in values.items():
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise CounterOverflow(
+                f"the counter {name!r} has left the range of int64: no column holds {value}; "
+                "bring it back, or delete it"
+            )
     columns = [
         pa.repeat(pa.scalar(node), len(values)),
         pa.array(values.keys(), pa.string()),

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ import tidemill as tm
 from tests.counters.replication.certificates import Authority
 from tests.services.server import free_port
 from tidemill.counters.replication.parcel import pack, unpack
+from tidemill.counters.replication.server import Server
 
 Start = Callable[..., tm.Counters]
 
@@ -157,6 +159,37 @@ def test_a_read_only_node_follows(start: Start) -> None:
         reader.upsert("visits", 1)
 
 
+def test_a_snapshot_names_the_counter_that_left_the_range(start: Start) -> None:
+    one = start("node-1")
+    two = start("node-2", peers=[one.address])
+    for node in (one, two):
+        node.upsert("visits", 2**62)
+        node.upsert("fine")
+    settle(one, two)
+    with pytest.raises(tm.CounterOverflow, match="'visits' has left the range"):
+        one.snapshot()
+    one.delete("visits")
+    assert one.snapshot().to_pylist() == [{"node": "node-1", "counter": "fine", "value": 2}]
+
+
+def test_readers_that_a_node_called_are_forgotten(start: Start) -> None:
+    one = start("node-1")
+    one.upsert("visits", 5)
+    known = one._real._node._readers
+    address = f"127.0.0.1:{free_port()}"
+    for _ in range(2):
+        one.add_peer(address)
+        for _ in range(2):
+            # Whoever was there before was closed, and is not known any more.
+            reader = start("reader", listen=address, read_only=True)
+            eventually(lambda: one.sync() == {address: "ok"})
+            assert reader.get("visits") == 5
+            assert list(known) == [reader._real.replica]
+            reader.close()
+        one.remove_peer(address)
+        eventually(lambda: not known)
+
+
 def test_peers_come_and_go(start: Start) -> None:
     one, two = start("node-1"), start("node-2")
     one.add_peer(two.address)
@@ -207,6 +240,27 @@ def test_a_provider_says_who_is_there(
     assert three.halted is None, "a node may find itself in a list of all nodes"
 
 
+def test_closing_does_not_wait_for_a_provider_that_does_not_return(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tidemill.counters.counters._CLOSE_S_MAX", 0.01)
+    asked, may_return = threading.Event(), threading.Event()
+
+    def ask() -> list[str]:
+        asked.set()
+        may_return.wait(EVENTUALLY_S)
+        return ["127.0.0.1:9"]
+
+    one = start("node-1", peers=ask)
+    assert asked.wait(EVENTUALLY_S)
+    one.close()
+    assert one._keeper.is_alive()
+    may_return.set()
+    one._keeper.join(EVENTUALLY_S)
+    assert not one._keeper.is_alive()
+    assert (one.peers, caplog.messages) == ([], [])
+
+
 def test_certificates_let_nodes_in(start: Start, tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
     ours, foreign = Authority(tmp_path), Authority(tmp_path / "foreign")
@@ -255,6 +309,31 @@ def test_a_second_node_of_one_name_stops(start: Start) -> None:
     assert other.get("still") == 1
 
 
+def test_a_node_that_was_superseded_does_not_stop_its_successor(
+    start: Start, tmp_path: Path
+) -> None:
+    """Not even where the peer was started again, and remembers no process of either."""
+    hub = start("hub", path=tmp_path / "hub")
+    address = hub.address
+    old = start("node-1", peers=[address])
+    old.sync()
+    new = start("node-1", peers=[address])
+    settle(new, new)
+    hub.close()
+    hub = start("hub", path=tmp_path / "hub", listen=address)
+    eventually(lambda: new.sync() == {address: "ok"})
+
+    def is_refused() -> bool:
+        old._mesh.sync(EVENTUALLY_S)
+        return old.halted is not None
+
+    eventually(is_refused)
+    assert isinstance(old.halted, tm.NodeRemoved)
+    new.upsert("visits", 3)
+    assert new.sync() == {address: "ok"}
+    assert hub.get("visits") == 3
+
+
 def test_a_copy_of_a_folder_that_counts_as_well_is_found_out(start: Start, tmp_path: Path) -> None:
     """Both are the same life of the node, at the same turn: only their processes differ."""
     start("node-1", path=tmp_path / "one").close()
@@ -276,6 +355,26 @@ def test_closing_does_not_wait_for_a_silent_peer(start: Start) -> None:
         begun = time.monotonic()
         one.close()
         assert time.monotonic() - begun < 20, "its time limit is 30 s"
+
+
+def test_all_is_saved_before_the_server_is_ended(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = start("node-1", path=tmp_path / "one", save_ms=NEVER_MS)
+    one.upsert("visits", 3)
+    saved = []
+
+    def look(self: Server) -> None:
+        with tm.Counters("node-1", path=tmp_path / "one") as again:
+            saved.append(again.get("visits"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "close", look)
+        one.close()
+    assert saved == [3]
+    two = start("node-2", listen=None, peers=[one.address])
+    assert two.sync() == {one.address: "Unavailable"}, "who called has closed nothing"
+    one._server.close()
 
 
 def test_nodes_speak_over_ipv6(start: Start) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,55 @@ caller.close(); server.close()
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT
     )
     assert (done.stdout, done.returncode) == ("7 2\n", 0), done.stderr
+
+
+def test_closing_does_not_wait_for_clients_that_do_not_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved = threading.Event()
+    shutdown = flight.FlightServerBase.shutdown
+
+    def waiting(self: flight.FlightServerBase) -> None:
+        moved.wait(60)
+        shutdown(self)
+
+    monkeypatch.setattr(server_module._Flight, "shutdown", waiting)
+    monkeypatch.setattr(server_module, "_CLOSE_S_MAX", 0.01)
+    server = Server(ANY, None, answer)
+    server.close()
+    server.close()
+    assert server._ending is not None
+    assert server._ending.is_alive()
+    moved.set()
+    server._ending.join(60)
+    assert not server._ending.is_alive()
+
+
+@pytest.mark.slow
+def test_a_process_ends_and_frees_its_port_though_a_client_was_stopped() -> None:
+    program = """
+import os, signal, subprocess, sys
+from tests.counters.replication.test_transport import ANY, answer
+from tidemill.counters.replication.server import Server
+server = Server(ANY, None, answer)
+call = "import sys; from tests.counters.replication.test_transport import *; "
+call += "caller = Caller(Address.of(sys.argv[1]), None, timeout_s=30); "
+call += "caller.call('echo', b''); print('up', flush=True); input()"
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+client = subprocess.Popen([sys.executable, "-c", call, str(server.address)], **pipes)
+client.stdout.readline()
+os.kill(client.pid, signal.SIGSTOP)
+os.waitpid(client.pid, os.WUNTRACED)
+server.close()
+is_left = server._ending.is_alive()
+Server(server.address, None, answer).close()
+os.kill(client.pid, signal.SIGKILL)
+print(is_left)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT
+    )
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
 
 
 def test_no_more_calls_are_taken_than_there_is_room_for(server: Server) -> None:

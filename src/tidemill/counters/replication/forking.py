@@ -1,7 +1,7 @@
-"""What `os.fork()` leaves in a child of gRPC: objects whose threads are gone.
+"""Objects of gRPC that are not to be ended, as that would wait: be it by hand, by the collector of
+garbage, or at the end of the process. They are kept as they are, and their endings forgotten.
 
-Ending them there would wait for those threads for ever, be it by hand, by the collector of garbage,
-or at the end of the child. So a child keeps them as they are, and forgets that they want an ending.
+What `os.fork()` leaves in a child is of that kind, because the threads of it are gone.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ def outlives_fork(thing: Any) -> None:
     _alive.add(thing)
 
 
-def _keep_for_good() -> None:
-    for thing in list(_alive):
-        # One reference more than anybody will ever give back.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+def leave(thing: Any) -> None:
+    """Never end this one, neither when nobody uses it any more nor at the end of the process."""
+    # One reference more than anybody will ever give back.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
     # Arrow registers an ending for the exit of the process, and has no way to take it back.
     registry: dict[Any, Any] = getattr(weakref.finalize, "_registry", {})
     for ending, what in list(registry.items()):
-        if type(getattr(what.func, "__self__", None)).__name__ == "_FlightServerFinalizer":
+        if what.weakref() is thing:
             ending.detach()
 
 
-os.register_at_fork(after_in_child=_keep_for_good)
+def _leave_all() -> None:
+    for thing in list(_alive):
+        leave(thing)
+
+
+os.register_at_fork(after_in_child=_leave_all)

@@ -110,6 +110,7 @@ class Link(Closing):
         try:
             self._keep_up()
         finally:
+            self._meet(None)
             self._caller.close()
 
     def _keep_up(self) -> None:
@@ -180,7 +181,7 @@ class Link(Closing):
             if self._is_closing:
                 return
             self._ledger.receive(reply)
-            self._peer = reply.sender
+            self._meet(reply.sender)
             if self._name != reply.sender.node:
                 self._traffic.rename(self._name, reply.sender.node)
                 self._name = reply.sender.node
@@ -190,8 +191,14 @@ class Link(Closing):
                 # What came back is acked by whatever is said next.
                 return
 
+    def _meet(self, peer: Replica | None) -> None:
+        """Note who answers. What is known of a reader that went away is of no use to anybody."""
+        if self._peer not in (None, peer):
+            self._ledger.forget_reader(self._peer)
+        self._peer = peer
+
     def _failed(self, error: Exception) -> str:
-        self._peer = None
+        self._meet(None)
         self._is_away = True
         self._caller.reconnect()
         words = str(error)

@@ -33,7 +33,12 @@ class Mesh:
             if len(self._links) >= COUNTER_PEERS_MAX:
                 raise TooLarge(f"a node has at most {COUNTER_PEERS_MAX:,} peers")
             link = self._links[address] = self._make(address)
-        link.start()
+        try:
+            link.start()
+        except BaseException:
+            # One whose thread could not be started would never call; it can be added again.
+            self.remove(address)
+            raise
 
     def remove(self, address: Address) -> bool:
         """End a link; False if there was none."""
@@ -70,11 +75,10 @@ class Mesh:
         """End all links, and make no more."""
         with self._lock:
             self._is_closed = True
-            links, self._links = list(self._links.values()), {}
-        for link in links:
+        for link in self._all():
             link.stop()
-        for link in links:
-            link.close()
+        for address in self.addresses():
+            self.remove(address)
 
     def _all(self) -> list[Link]:
         with self._lock:

@@ -18,6 +18,7 @@ from tidemill.counters.replication.server import Call
 from tidemill.counters.replication.sightings import Sightings
 from tidemill.counters.replication.traffic import Traffic
 from tidemill.errors import (
+    Closed,
     DuplicateNode,
     InvalidInput,
     NoAccess,
@@ -45,7 +46,7 @@ class Responder:
         self._on_halt = on_halt
         self._readers: dict[Replica, float] = {}  # when each was seen last
         self._sightings = Sightings()
-        self._lock = threading.Lock()  # of the sightings
+        self._lock = threading.Lock()  # of the sightings, and of the readers
         self._commands: dict[str, Callable[[dict[str, Any]], Any]] = {
             "get": lambda said: {"value": ledger.get(_name(said))},
             "upsert": lambda said: {"value": ledger.upsert(_name(said), _whole(said, "delta"))},
@@ -60,6 +61,13 @@ class Responder:
 
     def answer(self, call: Call) -> Iterator[bytes | pa.Buffer]:
         """The answer to a call, in one piece or none."""
+        try:
+            yield from self._answer(call)
+        except Closed as error:
+            # The ledger is closed before the server is; whoever called has closed nothing.
+            raise Unavailable(f"{self._ledger.replica.node} is closing") from error
+
+    def _answer(self, call: Call) -> Iterator[bytes | pa.Buffer]:
         if call.action == EXCHANGE:
             yield from self._exchange(call)
             return
@@ -74,10 +82,11 @@ class Responder:
     def forget_readers(self) -> None:
         """Let go of what is known of read-only nodes that have gone."""
         now_s = time.monotonic()
-        for reader, seen_s in list(self._readers.items()):
-            if now_s - seen_s > READER_S_MAX:
-                self._readers.pop(reader, None)
-                self._ledger.forget_reader(reader)
+        with self._lock:
+            for reader, seen_s in list(self._readers.items()):
+                if now_s - seen_s > READER_S_MAX:
+                    del self._readers[reader]
+                    self._ledger.forget_reader(reader)
 
     def _exchange(self, call: Call) -> Iterator[bytes]:
         message, token, to = unpack(call.body)
@@ -89,16 +98,19 @@ class Responder:
                 f"the certificate of {call.caller} does not speak for {node}: "
                 "the first name in a certificate is the id of its node"
             )
-        with self._lock:
-            self._sightings.check(node, token.hex())
-        if message.is_reader:
-            self._readers[message.sender] = time.monotonic()
         try:
-            if to in (ANYBODY, self._ledger.replica.incarnation):
-                reply = self._ledger.answer(message)
-            else:
-                # It is meant for an earlier life of this node, and leaves out what that one had.
-                reply = self._ledger.hello()
+            # Held throughout, so that they are noted in the order in which they were believed; the
+            # ledger answers them one by one anyway.
+            with self._lock:
+                self._sightings.check(node, token.hex())
+                if to in (ANYBODY, self._ledger.replica.incarnation):
+                    reply = self._ledger.answer(message)
+                    self._sightings.note(node, token.hex())
+                else:
+                    # It is meant for an earlier life of this node, and leaves out what that had.
+                    reply = self._ledger.hello()
+                if message.is_reader:
+                    self._readers[message.sender] = time.monotonic()
         except (DuplicateNode, NodeRemoved) as error:
             if error.replica != self._ledger.replica:
                 raise

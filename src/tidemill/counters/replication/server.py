@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from tidemill.closing import Closing
 from tidemill.counters.replication.address import Address
-from tidemill.counters.replication.forking import outlives_fork
+from tidemill.counters.replication.forking import leave, outlives_fork
 from tidemill.counters.replication.listening import bound
 from tidemill.counters.replication.refusals import packed
 from tidemill.counters.replication.tls import Credentials
@@ -26,6 +26,8 @@ from tidemill.errors import InvalidInput, TidemillError, TooLarge, Unavailable
 from tidemill.limits import CALLS_MAX, MESSAGE_BYTES_MAX
 
 logger = logging.getLogger(__name__)
+
+_CLOSE_S_MAX = 2.0  # for which clients are waited for that do not move
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,24 @@ class Server(Closing):
                 f"cannot listen on {listen}: {error}; do certificate and key belong together?"
             ) from error
         outlives_fork(self._flight)
+        self._ending: threading.Thread | None = None
         self.address = Address(listen.host, self._flight.port)
 
     def close(self) -> None:
-        """Finish the calls that are under way, and let go of the address."""
-        self._flight.shutdown()
+        """Let go of the address, and finish the calls that are under way.
+
+        gRPC waits 20 s for a client that is connected and does not move, even between two calls.
+        That is left to a thread, for which the end of the process does not wait either.
+        """
+        if self._ending is None:
+            ending = threading.Thread(
+                target=self._flight.shutdown, name="tidemill-server-end", daemon=True
+            )
+            ending.start()
+            self._ending = ending
+        self._ending.join(_CLOSE_S_MAX)
+        if self._ending.is_alive():
+            leave(self._flight)
 
 
 class _Flight(flight.FlightServerBase):  # type: ignore[misc]  # Arrow has no types.

@@ -6,7 +6,8 @@ it: the node was restarted. The older one must then never be seen again; if it i
     node-1 as a7 ──▶ known    node-1 as c2 ──▶ restarted    node-1 as a7 ──▶ a duplicate: refused
 
 Whoever is refused halts. Nothing here depends on a clock: a process that was paused for an hour
-while its successor took over is refused as well, and rightly.
+while its successor took over is refused as well, and rightly. Only those are noted whose message
+was taken: one that is refused as removed must not supersede the process that took its place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Sightings:
     """Which process speaks for which node.
 
     >>> seen = Sightings()
-    >>> seen.check("node-1", "a7"); seen.check("node-1", "c2"); seen.check("node-1", "c2")
+    >>> seen.note("node-1", "a7"); seen.note("node-1", "c2"); seen.check("node-1", "c2")
     >>> seen.check("node-1", "a7")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     tidemill.errors.DuplicateNode: two live nodes are called node-1: ...
@@ -31,17 +32,21 @@ class Sightings:
         self._tokens: OrderedDict[str, list[str]] = OrderedDict()  # the last is the present one
 
     def check(self, node: str, token: str) -> None:
-        """Note who speaks; raise if somebody newer has spoken for the same node."""
+        """Raise if somebody newer has spoken for the same node."""
+        tokens = self._tokens.get(node, [])
+        if token in tokens and token != tokens[-1]:
+            raise duplicate(node)
+
+    def note(self, node: str, token: str) -> None:
+        """Whoever speaks was believed; who spoke for the node before must not do so again."""
         tokens = self._tokens.setdefault(node, [])
         self._tokens.move_to_end(node)
-        if not tokens or token not in tokens:
+        if token not in tokens:
             tokens.append(token)
             del tokens[:-SUPERSEDED_MAX]
             # As many as there may be peers, since every node that calls is remembered here.
             while len(self._tokens) > 4 * COUNTER_PEERS_MAX:
                 self._tokens.popitem(last=False)
-        elif token != tokens[-1]:
-            raise duplicate(node)
 
 
 def duplicate(node: str) -> DuplicateNode:
