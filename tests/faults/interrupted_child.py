@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,8 @@ THREADS = 3
 CALLS = 60  # of the main thread in a round, unless the queue has to be opened again before
 WITHIN_S = 60
 AT_FIRST = 1_000  # items, so that no pop finds fewer than it asks for: the judge counts on it
-DELAYS_S = (20e-6, 100e-6, 400e-6, 2e-3)
+LET_BE = 8  # one call of so many is: it tells how long one takes here
+DELAYS = (-5.0, 1.0)  # until a call is interrupted, of that time, as powers of two
 
 
 class Alarm:
@@ -48,7 +50,9 @@ class Alarm:
             raise KeyboardInterrupt
 
     def during(self, call: Callable[[], object], delay_s: float) -> BaseException | None:
-        """What a call raised that is interrupted after so long, unless it is done before."""
+        """What a call raised that is interrupted after so long, unless it is done before; after 0
+        it is let be.
+        """
         failure: BaseException | None = None
         try:
             try:
@@ -138,11 +142,18 @@ def run(folder: Path, alarm: Alarm, draw: random.Random, sync: SyncMode) -> Coun
     queue = tm.PriorityQueue(folder, sync=sync, segment_bytes=draw.choice([32 * 1024, 1 << 20]))
     work = Round(queue, values)
     work.push(draw.choices(range(50), k=AT_FIRST))
+    usual_s = 0.0
     with work.others(draw) as is_over:
-        for _ in range(CALLS):
+        for number in range(CALLS):
             if is_over.is_set():
                 break
-            failure = alarm.during(work.step(draw), draw.choice(DELAYS_S) * draw.random() + 1e-6)
+            is_let_be = number % LET_BE == 0
+            begun = time.monotonic()
+            failure = alarm.during(
+                work.step(draw), 0 if is_let_be else usual_s * 2 ** draw.uniform(*DELAYS)
+            )
+            if is_let_be:
+                usual_s = time.monotonic() - begun
             happened["nothing" if failure is None else type(failure).__name__] += 1
             if isinstance(failure, StorageFailed):
                 break
