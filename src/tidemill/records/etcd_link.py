@@ -12,9 +12,10 @@ import json
 from typing import Any
 
 from tidemill.errors import DiskFull, NoAccess, StorageFailed, TidemillError, TooLarge
+from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import Busy, Lost
-from tidemill.records.sockets import connected, is_readable
+from tidemill.records.sockets import connected
 
 # What etcd says when it did nothing, and may if asked again. The others that a client is to repeat
 # say nothing about what became of a write.

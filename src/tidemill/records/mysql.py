@@ -24,7 +24,6 @@ from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size, chunked
 from tidemill.records.generations import new_generation
 from tidemill.records.links import Busy, Links, Lost
-from tidemill.records.sockets import is_readable
 from tidemill.records.store import ManyAtOnce, Record, Write
 
 _TABLE = "tidemill_records"
@@ -66,7 +65,7 @@ class MySQLLink:
 
     @property
     def is_stale(self) -> bool:
-        return self._connection.is_stale or is_readable(self._connection.fileno())
+        return self._connection.is_stale
 
     def run(self, work: Callable[[MySQLConnection], T]) -> T:
         """Do what needs the connection."""

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.errors import DiskFull, InvalidInput, NoAccess, StorageFailed, TidemillError
+from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import Busy, Lost
-from tidemill.records.sockets import connected, is_readable
+from tidemill.records.sockets import connected
 
 # What an error of Redis starts with. It did nothing, and may if asked again:
 _DID_NOTHING = {"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"}

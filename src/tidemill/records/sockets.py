@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import ssl
 
@@ -34,13 +33,6 @@ def connected(address: RecordAddress, member: int, what: str, within_s: float) -
         if isinstance(cause, OSError):
             raise Lost(f"no connection to {what} at {host}:{port}: {cause}") from cause
         raise
-
-
-def is_readable(descriptor: int) -> bool:
-    """Whether an idle connection has something to say, which can only be that it ends."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN | select.POLLHUP)
-    return bool(poll.poll(0))
 
 
 def _context_of(address: RecordAddress) -> ssl.SSLContext:

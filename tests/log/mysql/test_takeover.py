@@ -116,3 +116,16 @@ def test_numbers_that_nobody_was_given_since_were_not_written(
     with pytest.raises(Fenced):
         append(old, [b"mine"])
     assert new_store.ends().next == 2
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_who_slept_through_a_takeover_is_fenced_whatever_was_given_up_since(
+    open_log: Callable[..., ServerLog], parallelism: int
+) -> None:
+    old_store, new_store = open_log(parallelism=parallelism), open_log()
+    old = old_store.claim()
+    append(old, [b"a"])
+    append(new_store.claim(), [b"theirs", b"too"])
+    new_store.release(new_store.ends().next)
+    with pytest.raises(Fenced):
+        append(old, [b"mine"])

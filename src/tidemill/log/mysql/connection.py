@@ -174,7 +174,6 @@ class MySQLConnection(Connection):
         return bool(self._driver.open)
 
     def fileno(self) -> int:
-        """What tells, between two statements, that the server has ended the connection."""
         return int(self._driver._sock.fileno())  # type: ignore[attr-defined]
 
     def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:

@@ -91,6 +91,9 @@ class PostgresConnection(Connection):
     def is_open(self) -> bool:
         return not self._driver.closed
 
+    def fileno(self) -> int:
+        return self._driver.fileno()
+
     def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
         with self._statement():
             # Bytes travel as they are.

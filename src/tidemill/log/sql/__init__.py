@@ -6,6 +6,7 @@ address      where it is: mysql://user@host/database/name
 settings     what the server's settings promise
 statements   the SQL, but for what dialects say in their own way
 connection   one connection, whose errors are ours
+sockets      what it tells without being asked
 dialect      in what servers differ
 badges       how connections that fell silent are found, and ended
 pool         connections that any thread may borrow

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from tidemill.errors import Bug, Corrupt, StorageFailed
 from tidemill.log.sql.rows import PackedRow
 from tidemill.log.sql.settings import ServerSettings
+from tidemill.log.sql.sockets import is_readable
 from tidemill.log.sql.statements import Statements
 from tidemill.log.sql.under_way import Numbers
 
@@ -71,10 +72,17 @@ class Connection(ABC):
     def is_open(self) -> bool:
         """Whether it is not known to be gone."""
 
+    @abstractmethod
+    def fileno(self) -> int:
+        """What tells, between two statements, that the server has ended the connection."""
+
     @property
     def is_stale(self) -> bool:
-        """Whether it was idle for so long that the server may end it, or gone."""
-        return not self.is_open or time.monotonic() - self.used_s > IDLE_S / 2
+        """Whether it was idle for so long that the server may end it, or gone. What is sent on one
+        that was ended would be in doubt for nothing.
+        """
+        is_idle = time.monotonic() - self.used_s > IDLE_S / 2
+        return not self.is_open or is_idle or is_readable(self.fileno())
 
     @abstractmethod
     def query(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:

@@ -19,13 +19,13 @@ from tidemill.log.contract import Mark, Reservation
 class Numbers(Reservation):
     """What `reserve` gives out: numbers, and the time that goes with them."""
 
-    __slots__ = ("is_shown", "is_tried", "is_written", "marks", "time_us")
+    __slots__ = ("is_shown", "is_written", "marks", "may_count", "time_us")
 
     def __init__(self, first: int, rows: int, time_us: int) -> None:
         super().__init__(first, rows)
         self.time_us = time_us
         self.marks: Sequence[Mark] = ()
-        self.is_tried = False  # a statement may have reached the server
+        self.may_count = False  # the pointer may cover it, for all that is known
         self.is_written = False
         self.is_shown = False
 
@@ -77,7 +77,7 @@ class UnderWay:
     def written(self, numbers: Numbers, marks: Sequence[Mark]) -> None:
         """Note that the rows are in their table."""
         numbers.marks = marks
-        numbers.is_written = True
+        numbers.is_written = numbers.may_count = True
 
     def showable(self) -> list[Numbers]:
         """What the pointer may cover: written, and so is everything before."""
@@ -113,7 +113,7 @@ class UnderWay:
         if pointer != self.pointer:
             raise Bug(f"the pointer stands at {pointer}, where no append of this writer ends")
         for numbers in self._open:
-            numbers.is_written = False
+            numbers.is_written = numbers.may_count = False
 
     def withdraw(self, numbers: Numbers) -> None:
         """Give up numbers, and with them all higher ones: a log has no holes.

@@ -198,6 +198,7 @@ class ServerWriter(LogWriter):
             except Busy as cause:
                 self._pause(patience, cause)
             except Lost as cause:
+                numbers.may_count = True
                 self._recover(epoch, cause, patience)
                 losses += 1
                 if losses > 1:
@@ -226,7 +227,6 @@ class ServerWriter(LogWriter):
                 if not self._is_settling:
                     break
                 self._changed.wait()
-            numbers.is_tried = True
             leads = self._books.is_head(numbers) and not self._is_showing
             if leads:
                 self._is_showing = True
@@ -360,7 +360,7 @@ class ServerWriter(LogWriter):
         The takeover ended our connections, perhaps between a commit and its answer, and removed all
         rows that were not covered; so what is left under an epoch of ours counts.
         """
-        if not numbers.is_tried:
+        if not numbers.may_count:
             return False
         try:
             if not rows:
