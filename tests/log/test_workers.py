@@ -59,3 +59,21 @@ def test_what_no_thread_can_be_started_for_is_not_sent(
     assert out.send_soon(b"sent", number=number).result(WITHIN_S).first == 1
     out.close()
     assert read_all(store) == [b"sent"]
+
+
+def test_why_no_thread_can_be_started_is_said_while_another_error_is_handled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def report(failure: Exception) -> None:
+        try:
+            raise failure
+        except ValueError:
+            out.send_soon(b"it failed")
+
+    with Publisher(Shelf().open()) as out, monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(tm.SurroundingsError, match="can't start new thread"):
+            report(ValueError("the caller's own"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 from tidemill.errors import SurroundingsError
@@ -14,10 +15,11 @@ def start(thread: threading.Thread) -> None:
     >>> start(thread); thread.join()
     started
     """
+    handled = sys.exception()  # by whoever calls this, and no business of ours
     try:
         thread.start()
     except RuntimeError as error:
-        if error.__context__ is not None:
+        if error.__context__ not in (None, handled):
             # The standard library was interrupted while it waited, and stumbled over its own lock.
             raise error.__context__ from None
         raise SurroundingsError(
