@@ -262,6 +262,18 @@ def test_a_node_whose_close_was_interrupted_is_closed_by_the_next(
             assert again.get("x") == 5
 
 
+def test_a_node_that_cannot_save_at_its_end_lets_go_of_its_address(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    one = tm.Counters("a", path=tmp_path / "c", listen="127.0.0.1:0", save_ms=NEVER_MS)
+    one.upsert("x", 5)
+    breaks_once(monkeypatch, journal, "encode", tm.DiskFull)
+    with pytest.raises(tm.DiskFull):
+        one.close()
+    with tm.Counters("b", listen=one.address) as other:
+        assert other.address == one.address
+
+
 # Starting.
 
 

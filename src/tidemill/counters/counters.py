@@ -134,8 +134,10 @@ class Counters(Closing):
         except BaseException:
             self._closing.set()
             self._mesh.close()
-            self._real.close()
-            self._end_replication()
+            try:
+                self._real.close()
+            finally:
+                self._end_replication()
             raise
         _alive.add(self)
 
@@ -329,8 +331,10 @@ class Counters(Closing):
             self._mesh.sync(_CLOSE_S_MAX, also_away=False)
         self._become(Closed(f"the counters of {self.node} were closed; open them again"))
         self._mesh.close()
-        self._real.close()  # Before the server, which may take its time.
-        self._end_replication()
+        try:
+            self._real.close()  # Before the server, which may take its time.
+        finally:
+            self._end_replication()
         self._is_closed = True  # Not before: each step is done again after an interrupt.
 
     def __repr__(self) -> str:
