@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -16,6 +16,9 @@ from tests.log.contract.writing import read_all
 from tidemill.log.contract import Reservation
 from tidemill.log.memory import Shelf
 from tidemill.log.publisher import Publisher
+from tidemill.log.send_line import SendLine
+from tidemill.log.sends import Send
+from tidemill.log.turn import Turn
 
 WITHIN_S = 60
 SOURCES = (str(Path(tm.__file__).parent / "log"), threading.__file__)
@@ -166,3 +169,57 @@ def test_nobody_waits_for_ever_behind_a_call_that_was_interrupted(name: str, lan
         if not was_interrupted:
             break
     assert number > 10
+
+
+class BrokenOff(list[Send]):
+    """Ctrl-C comes between two of these, when they are gone through for the second time."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[Send]:
+        self.passes += 1
+        for number, send in enumerate(super().__iter__()):
+            if (self.passes, number) == (2, 2):
+                raise KeyboardInterrupt
+            yield send
+
+
+def test_who_is_told_before_an_interrupt_keeps_nobody_behind_it_asleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also not where that one has returned by the time that the rest are told."""
+    scene = Scene(1)
+    tell, see_out = Turn.tell, SendLine._see_out
+    scene.start(lambda: scene.send(b"first"))
+    assert scene.arrived.wait()
+
+    def broken_off(self: Turn) -> None:
+        if threading.current_thread() is threading.main_thread():
+            monkeypatch.setattr(Turn, "tell", tell)
+            self.ended = BrokenOff(self.ended)
+        tell(self)
+
+    def later(line: SendLine, turn: Turn, cause: BaseException) -> None:
+        told, untold = turn.ended[1:]
+        told.wake()  # As the first does, once it is told.
+        asleep = untold.wakeup
+        assert asleep is not None
+        while b"a" not in scene.sent or not asleep.locked():
+            if scene.is_over.wait(0.0005):
+                break
+        see_out(line, turn, cause)
+
+    def others() -> None:
+        for count, row in enumerate((b"a", b"b"), 2):
+            scene.until_waiting(count)
+            scene.start(lambda row=row: scene.send(row))  # type: ignore[misc]
+        scene.until_waiting(4)
+        scene.may_go_on.set()
+
+    monkeypatch.setattr(Turn, "tell", broken_off)
+    monkeypatch.setattr(SendLine, "_see_out", later)
+    scene.start(others)
+    with pytest.raises(KeyboardInterrupt):
+        scene.out.send(b"mine")
+    scene.end(1)
+    assert scene.outcomes == {"sent": 3}

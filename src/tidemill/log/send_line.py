@@ -263,6 +263,7 @@ class SendLine:
             self._changed.notify_all()
         if turn is not None:
             self._tell(turn)
+            turn.wake_all()  # Those who were told before it broke off do not wake the others.
 
     @property
     def _groups(self) -> list[Sequence[Send]]:
@@ -357,11 +358,7 @@ class SendLine:
         """Tell the senders, if that is yet to be done."""
         if turn not in self._told:
             return
-        try:
-            turn.tell()
-        except BaseException:
-            turn.wake_all()
-            raise
+        turn.tell()
         with self._mutex:
             self._told = [one for one in self._told if one is not turn]
             self._changed.notify_all()
