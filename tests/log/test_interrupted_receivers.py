@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,48 @@ def test_a_close_that_was_interrupted_can_be_repeated(monkeypatch: pytest.Monkey
         may_store.set()
         closing.join(WITHIN_S)
         assert stored == [1]
+
+
+class TakenAndInterrupted:
+    """The lock of a receiver; Ctrl-C comes as soon as this thread has taken rows and let it go,
+    and others were given time to wait for the next ones.
+    """
+
+    def __init__(self, receiver: Receiver, meanwhile: Callable[[], object]) -> None:
+        self._receiver = receiver
+        self._mutex = receiver._mutex
+        self._meanwhile = meanwhile
+        self._thread = threading.get_ident()
+
+    def __enter__(self) -> None:
+        self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+        if threading.get_ident() == self._thread and self._receiver._given:
+            self._receiver._mutex = self._mutex
+            self._meanwhile()
+            raise KeyboardInterrupt
+
+
+def test_rows_that_are_put_back_go_to_whoever_waits() -> None:
+    given: list[int] = []
+
+    def receive() -> None:
+        batch = receiver.receive()
+        assert batch is not None
+        given.append(batch.first_seq)
+
+    def wait_for_more() -> None:
+        waiting.start()
+        while len(receiver._changed._waiters) < 2:  # type: ignore[attr-defined]
+            time.sleep(0.0005)  # The reader is one; the other says nothing.
+
+    with Shelf().open() as store, Receiver(store, "one") as receiver:
+        append(store.claim(), [b"a"])
+        waiting = threading.Thread(target=receive, daemon=True)
+        receiver._mutex = TakenAndInterrupted(receiver, wait_for_more)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            receiver.receive()
+        waiting.join(WITHIN_S)
+        assert given == [1]

@@ -327,6 +327,7 @@ class Receiver(Closing):
         with self._mutex:
             self._ahead_bytes += batch.payload.nbytes
             self._ahead.appendleft(batch)
+            self._tell()
 
     def _tell(self) -> None:
         """Let everybody look again. Called under the lock."""
@@ -337,8 +338,7 @@ class Receiver(Closing):
     def _hear(self) -> None:
         """The store has new rows. Called under its locks."""
         with self._mutex:
-            self._news += 1
-            self._changed.notify_all()
+            self._ask()
 
     def _check(self) -> None:
         if self._ack_failure is not None:
