@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 
@@ -32,6 +33,10 @@ settings.load_profile("soak" if os.environ.get("TIDEMILL_SOAK") == "1" else "tes
 # A JVM of a test ends before its second compiler has paid for itself. Whatever starts Spark hands
 # this on, also in processes of their own.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+
+# A shell that starts the tests in the background lets them, and whatever they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Objects made between two looks for garbage; Python's own number suits small programs.
 _GARBAGE_MIN = 20_000
