@@ -32,6 +32,7 @@ from tidemill.files.folder.folder_options import SyncMode
 THREADS = 3
 CALLS = 60  # of the main thread in a round, unless the queue has to be opened again before
 WITHIN_S = 60
+ROUND_S_MAX = 600
 AT_FIRST = 1_000  # items, so that no pop finds fewer than it asks for: the judge counts on it
 LET_BE = 8  # one call of so many is: it tells how long one takes here
 DELAYS = (-5.0, 1.0)  # until a call is interrupted, of that time, as powers of two
@@ -168,11 +169,12 @@ def run(folder: Path, alarm: Alarm, draw: random.Random, sync: SyncMode) -> Coun
 
 
 def main(folder: str, seed: int, sync: SyncMode, rounds: int) -> None:
-    faulthandler.dump_traceback_later(600, exit=True)
     draw = random.Random(seed)
     alarm = Alarm()
     happened: Counter[str] = Counter()
     for number in range(rounds):
+        # Each round has as long: how many there are, and how fast the disk is, is nobody's fault.
+        faulthandler.dump_traceback_later(ROUND_S_MAX, exit=True)
         path = Path(folder) / str(number)
         happened += run(path, alarm, draw, sync)
         shutil.rmtree(path)
