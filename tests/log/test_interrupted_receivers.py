@@ -15,7 +15,7 @@ from tests.interrupting import interrupted_at
 from tests.log.contract.writing import append
 from tidemill.log.contract import ConsumerClaim
 from tidemill.log.memory import Shelf
-from tidemill.log.receiver import Receiver
+from tidemill.log.receiver import Received, Receiver
 
 WITHIN_S = 60
 SOURCES = (str(Path(tm.__file__).parent / "log"), threading.__file__)
@@ -143,3 +143,24 @@ def test_rows_that_are_put_back_go_to_whoever_waits() -> None:
             receiver.receive()
         waiting.join(WITHIN_S)
         assert given == [1]
+
+
+def test_rows_that_were_given_meanwhile_can_be_acked_behind_those_that_are_put_back() -> None:
+    given: list[Received | None] = []
+
+    def take_the_next() -> None:
+        taking = threading.Thread(target=lambda: given.append(receiver.receive()))
+        taking.start()
+        taking.join(WITHIN_S)
+
+    with Shelf().open() as store, Receiver(store, "one", rows_max=1) as receiver:
+        writer = store.claim()
+        for row in (b"a", b"b"):
+            append(writer, [row])
+        receiver._mutex = TakenAndInterrupted(receiver, take_the_next)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            receiver.receive()
+        given.append(receiver.receive())
+        assert [batch and batch.first_seq for batch in given] == [2, 1]
+        receiver.ack(1, 2)
+        assert receiver.pointer == 2

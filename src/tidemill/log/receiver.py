@@ -314,11 +314,11 @@ class Receiver(Closing):
             self._reader.start(self._read_ahead)
             return None
         batch = Received(self._ahead[0], self)
-        size, last = batch.payload.nbytes, batch.last_seq
+        size, given = batch.payload.nbytes, max(self._given, batch.last_seq)
         self._changed.notify_all()
         # Last, and with nothing called behind it: an interrupt leaves the rows to the next call.
         self._ahead_bytes -= size
-        self._given = last
+        self._given = given
         del self._ahead[0]
         return batch
 
