@@ -59,12 +59,19 @@ def test_a_receiver_that_was_interrupted_goes_on_where_it_was() -> None:
 
 
 def test_a_close_that_was_interrupted_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = threading.get_ident()
+    main, has_come = threading.get_ident(), threading.Event()
+
+    def break_off(*_: object) -> None:
+        if not has_come.is_set():
+            has_come.set()
+            raise KeyboardInterrupt
 
     def interrupt(receiver: Receiver) -> None:
         while not receiver._is_closed:
             pass
-        signal.pthread_kill(main, signal.SIGINT)
+        # A signal that comes right before a thread falls asleep does not wake it.
+        while not has_come.wait(0.1):
+            signal.pthread_kill(main, signal.SIGUSR1)
 
     with Shelf().open() as store:
         append(store.claim(), [b"a"])
@@ -82,9 +89,13 @@ def test_a_close_that_was_interrupted_can_be_repeated(monkeypatch: pytest.Monkey
         assert batch is not None
         batch.ack()
         assert is_storing.wait(WITHIN_S)
-        threading.Thread(target=interrupt, args=[receiver]).start()
+        before = signal.signal(signal.SIGUSR1, break_off)
+        interrupting = threading.Thread(target=interrupt, args=[receiver])
+        interrupting.start()
         with pytest.raises(KeyboardInterrupt):
             receiver.close()
+        interrupting.join(WITHIN_S)
+        signal.signal(signal.SIGUSR1, before)
         stored: list[int] = []
 
         def close() -> None:
