@@ -9,6 +9,10 @@ import pytest
 
 import tidemill as tm
 from tidemill.errors import TidemillError
+from tidemill.files.disk.filesystem import FileSystem
+from tidemill.files.journal.head import Head
+from tidemill.files.readers import follower as followers
+from tidemill.files.readers.reach import read_reach
 from tidemill.files.upkeep.carry import carry
 
 FIRST = pa.schema([("id", pa.int64()), ("city", pa.string())])
@@ -128,3 +132,23 @@ def test_a_version_that_was_only_just_added_survives_being_killed(tmp_path: Path
     assert not (tmp_path / "settings.json.new").exists()
     with tm.PriorityQueue(tmp_path) as queue:
         assert queue.pop().rows() == [(1, {"id": 1, "city": "a", "zip": "b"})]
+
+
+def test_a_reader_that_builds_while_an_owner_adds_a_version_knows_all_that_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tm.PriorityQueue(tmp_path, schema=FIRST) as queue:
+        queue.push([(1, {"id": 1, "city": "Oslo"})])
+    owners: list[tm.PriorityQueue] = []
+
+    def look_late(fs: FileSystem, path: Path) -> Head | None:
+        if not owners:
+            owners.append(tm.PriorityQueue(path, schema=SECOND))
+            owners[0].push([(2, {"id": 2, "city": "Ghent", "zip": "9000"})])
+        return read_reach(fs, path)
+
+    monkeypatch.setattr(followers, "read_reach", look_late)
+    with tm.PriorityQueue(tmp_path, read_only=True) as reader:
+        assert [row["zip"] for _, row in reader.peek(-1).rows()] == [None, "9000"]
+        assert reader.schema.equals(SECOND)
+    owners[0].close()

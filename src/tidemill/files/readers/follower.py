@@ -263,8 +263,8 @@ class Follower(View):
         ) from vanished
 
     def _try_build(self, pin: Pin) -> _Built:
-        settings = self._read_settings()
         head = read_reach(self.fs, self.path)
+        settings = self._read_settings()  # After it: an owner stores its schema before its head.
         if head is None:
             return self._recover(pin, settings)
         base, opening = self._newest(pin, head)
