@@ -14,6 +14,7 @@ import tidemill as tm
 from tidemill.files.disk.filesystem import LocalFile, LocalFileSystem
 from tidemill.files.folder.folder import Folder
 from tidemill.files.merge.cursor import Cursor
+from tidemill.files.queue import consumer as consumers
 from tidemill.files.sharing import pointers
 from tidemill.files.shovel import handover
 from tidemill.files.upkeep import carry
@@ -473,3 +474,29 @@ def test_what_was_consumed_before_a_shovel_reaches_no_consumer(tmp_path: Path) -
         source.pop(30)
         assert source.shovel(target) == 70
         assert [key for _, key in read_all(billing)] == list(range(30, 100))
+
+
+def test_items_of_any_size_are_read_in_batches_of_bounded_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow cannot hold more than 2 GiB in a column of a batch, and items may have 64 MiB."""
+    monkeypatch.setattr(consumers, "BATCH_BYTES_MAX", 20_000)
+    with owner_at(tmp_path) as queue:
+        billing = queue.consumer("billing")
+        for key in range(40):
+            queue.push([(key, bytes(3_000)), (key, b"")])
+        queue.push([(40, bytes(30_000))])
+        queue.push([(41, b"")])
+        # What nobody acks is not read again, and more than the bound is not read behind it.
+        counts = [len(billing.read(rows_max)) for rows_max in (1, 3, 1_000, 1_000, 1_000)]
+        assert counts == [1, 3, 12, 14, 14]
+        # Rows that upkeep has moved lie in frames whose numbers overlap.
+        queue.delete(3, 20)
+        carry.carry(queue._core.folder, min(queue._core.folder.journal.segments))
+        found: list[int] = []
+        while len(batch := billing.read(1_000)):
+            size = sum(len(value) for _, value in batch.rows())
+            assert size < 20_000 + 3_000 or len(batch) == 1
+            found += batch.seqs.to_pylist()
+            billing.ack(found[-1])
+        assert found == list(range(1, 83))

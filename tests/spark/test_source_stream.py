@@ -20,7 +20,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 import tidemill as tm
 from tests.services.mariadb import MariaDB
 from tidemill.errors import Fenced, InvalidInput, MissingRows, Trimmed
+from tidemill.spark.address import find
 from tidemill.spark.data_source import TidemillDataSource
+from tidemill.spark.source import arrived_rows
+from tidemill.spark.source.rows import open_rows
 from tidemill.spark.source.stream_reader import StreamReader
 
 pytestmark = pytest.mark.slow
@@ -134,6 +137,21 @@ def test_a_queue_is_followed_in_the_order_of_arrival_whoever_pops(
         assert query.rows() == [0, 1, 2, 3]
         assert query.rows("key") == [-3, 7, -9, 5]
         assert queue.consumers() == {"copy": 2}
+
+
+def test_no_more_of_a_queue_is_read_at_once_than_its_bytes_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow cannot hold more than 2 GiB in a column of a batch, and items may have 64 MiB."""
+    monkeypatch.setattr(arrived_rows, "_READ_BYTES_MAX", 20_000)
+    with tm.PriorityQueue(tmp_path / "queue", sync="none") as queue:
+        for key in range(30):
+            queue.push([(key, bytes(3_000))])
+    rows = open_rows(find(str(tmp_path / "queue")), fail_on_loss=True)
+    batches = list(rows.read(5, 28, fail_on_loss=True))
+    rows.close()
+    assert [seq for batch in batches for seq in batch["seq"].to_pylist()] == list(range(5, 28))
+    assert max(batch.num_rows for batch in batches) <= 6
 
 
 def test_rows_trimmed_behind_the_checkpoint_stop_the_query_unless_told_otherwise(

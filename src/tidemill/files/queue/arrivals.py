@@ -38,8 +38,12 @@ def read_arrivals(
     after: int,
     rows_max: int,
     on_damage: Callable[[DamagedFrame], None],  # raises, or the frame is passed over
+    *,
+    bytes_max: int,
 ) -> Arrived:
-    """The rows with seqs greater than `after`, at least `rows_max` of them if there are so many."""
+    """The rows with seqs greater than `after`, at least `rows_max` of them if there are so many in
+    about `bytes_max`, and one if there is any.
+    """
     with view.guard:
         arrived = view.state.arrived
         segments = [view.segments[number] for number in view.index.segments()]
@@ -56,8 +60,11 @@ def read_arrivals(
         )
     try:
         parts: list[pa.RecordBatch] = []
-        rows, top, until = 0, after, arrived
+        rows, size, top, until = 0, 0, after, arrived
         for entry in _by_seq(found, after, arrived, last, set_aside):
+            size += entry.length
+            if size > bytes_max:
+                rows_max = 1  # What was read has to do, unless none of it can be given yet.
             if rows >= rows_max and _below(parts, top, entry.seq_min) >= rows_max:
                 until = entry.seq_min - 1
                 break
