@@ -12,7 +12,10 @@ import pytest
 
 from tests.batch.samples import TYPED, typed_rows
 from tidemill.batch import DEFAULT, Batch, Item, join_body, to_rows
-from tidemill.errors import InvalidInput, SchemaMismatch
+from tidemill.errors import InvalidInput, SchemaMismatch, TooLarge
+from tidemill.files.merge.choice import choose_from
+from tidemill.files.merge.run import Run
+from tidemill.limits import MIB
 
 PAIRS = [(1, b"a"), (2, b""), (3, b"c")]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,6 +112,15 @@ def test_batches_join() -> None:
         Batch.concat([])
     with pytest.raises(SchemaMismatch, match="one schema"):
         Batch.concat([Batch.of([(1, b"a")]), Batch.of([(1, {"n": 5})])])
+
+
+def test_more_than_arrow_can_hold_in_a_column_is_told_to_be_too_much() -> None:
+    large = Batch.of([(1, bytes(64 * MIB))])
+    with pytest.raises(TooLarge, match="ask for fewer"):
+        Batch.concat([large] * 32)
+    run = Run(large.carried(), None, None, seq_max=1)
+    with pytest.raises(TooLarge, match="ask for fewer"):
+        choose_from([(run, 0, 1)] * 32, 32)
 
 
 def test_a_date_that_python_cannot_hold_says_how_to_get_it() -> None:

@@ -21,7 +21,7 @@ log_batch  what a log gives back, and what it takes
 layout     which frames rows lie in, for whoever divides them
 """
 
-from tidemill.batch.batch import Batch, Item
+from tidemill.batch.batch import Batch, Item, put_together
 from tidemill.batch.frame import (
     TIME_FIELD,
     EncodedBody,
@@ -86,6 +86,7 @@ __all__ = [
     "pack_header",
     "parse_schema",
     "project",
+    "put_together",
     "read_body",
     "serialize_schema",
     "sorted_by_key",

@@ -25,7 +25,7 @@ from tidemill.batch.frame import (
 )
 from tidemill.batch.pairs import FEW_ROWS, Pairs, is_plain, make_pairs
 from tidemill.batch.rows import to_rows
-from tidemill.errors import InvalidInput, MissingExtra, SchemaMismatch
+from tidemill.errors import InvalidInput, MissingExtra, SchemaMismatch, TooLarge
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ class Batch:
         next_seq, time_us = full[0]._first_seq, full[0]._time_us
         for batch in full:
             if next_seq is None or batch._first_seq != next_seq or batch._time_us != time_us:
-                return cls(_put_together([batch.carried() for batch in full]))
+                return cls(put_together([batch.carried() for batch in full]))
             next_seq += len(batch)
-        return cls(_put_together([batch._body for batch in full]), full[0]._first_seq, time_us)
+        return cls(put_together([batch._body for batch in full]), full[0]._first_seq, time_us)
 
     def __len__(self) -> int:
         return self._length
@@ -297,11 +297,26 @@ class Batch:
         return stream_of(self.to_arrow(), requested_schema)
 
 
-def _put_together(bodies: list[pa.RecordBatch]) -> pa.RecordBatch:
+def put_together(
+    bodies: list[pa.RecordBatch], memory_pool: pa.MemoryPool | None = None
+) -> pa.RecordBatch:
+    """The rows of several bodies of one schema, one after another.
+
+    >>> body = pa.record_batch({"key": [1]})
+    >>> put_together([body, body]).num_rows
+    2
+    """
     try:
-        return pa.concat_batches(bodies)
+        return pa.concat_batches(bodies, memory_pool=memory_pool)
     except pa.ArrowInvalid as cause:
-        raise SchemaMismatch(f"only batches of one schema can be put together: {cause}") from cause
+        if any(not body.schema.equals(bodies[0].schema) for body in bodies):
+            raise SchemaMismatch(
+                f"only batches of one schema can be put together: {cause}"
+            ) from cause
+        raise TooLarge(
+            "so many items do not fit into one batch, for Arrow ends a column of it at 2 GiB: ask "
+            "for fewer at a time, or scan"
+        ) from cause
 
 
 def values_of(payload: pa.RecordBatch) -> pa.Array:

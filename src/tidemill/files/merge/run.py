@@ -14,7 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidemill.batch import Batch, Pairs, int64_array, int64_values, join_body, stable_order
+from tidemill.batch import (
+    Batch,
+    Pairs,
+    int64_array,
+    int64_values,
+    join_body,
+    put_together,
+    stable_order,
+)
 from tidemill.files.disk.memory import row_memory
 
 Numbers: TypeAlias = NDArray[np.int64]
@@ -250,7 +258,7 @@ def _put_together(parts: Sequence[tuple[Run, int, int]]) -> Run:
 
 
 def _concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches(batches, memory_pool=row_memory())
+    return put_together(batches, row_memory())
 
 
 def _numbers(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from tidemill.batch import Batch, int64_array, int64_values
+from tidemill.batch import Batch, int64_array, int64_values, put_together
 from tidemill.files.folder.view import View
 from tidemill.files.format.frame_table import ENTRY, Entry, FrameList
 from tidemill.files.journal.segment import Segment
@@ -80,7 +80,7 @@ def read_arrivals(
         hold.release()
     if not parts:
         return Arrived(empty, until)
-    body = pa.concat_batches(parts)
+    body = put_together(parts)
     seqs = int64_values(body.column(1))
     order = np.argsort(seqs, kind="stable")
     order = order[: int(seqs[order].searchsorted(until, "right"))]
