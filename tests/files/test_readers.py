@@ -707,6 +707,26 @@ def test_damage_in_a_sealed_segment_is_found_when_it_is_read(tmp_path: Path) -> 
         strict.close()
 
 
+def test_damage_to_what_a_sealed_segment_ends_with_is_an_error_without_its_summary(
+    tmp_path: Path,
+) -> None:
+    """No record behind it says that it was synced; the next segment says that it was there."""
+    with owner_at(tmp_path) as owner:
+        for key in range(300):
+            owner.push([(key, bytes(400))])
+        assert len(owner._core.folder.journal.segments) > 3
+        entry = owner._core.folder.index.frames_of_segment(1)[-1]
+    for summary in (tmp_path / "journal").glob("*.summary"):
+        summary.unlink()
+    with open(tmp_path / "journal" / f"{1:016d}.segment", "r+b") as file:
+        file.seek(entry.offset + 64 + entry.length - 100)
+        file.write(b"damaged")
+    with pytest.raises(tm.Corrupt, match="checksum"):
+        reader_at(tmp_path)
+    with reader_at(tmp_path, on_corruption="continue") as reader:
+        assert len(reader.peek(-1)) == len(reader) == 300 - entry.rows
+
+
 def test_a_missing_segment_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followers, "_ATTEMPTS", 3)
     with owner_at(tmp_path) as owner:

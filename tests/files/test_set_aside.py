@@ -217,6 +217,21 @@ def test_a_reader_passes_over_several_damaged_frames(tmp_path: Path) -> None:
         assert len(reader) == 31
 
 
+def test_readers_know_what_was_set_aside_of_the_last_operation_of_a_segment(tmp_path: Path) -> None:
+    with _open(tmp_path, bucket=tm.Width(10)) as queue:
+        queue.push([(key, b"x" * 500) for key in (1, 11, 21)])
+        _, damaged, _ = queue._core.view.index.frames_of_segment(1)
+    with open(tmp_path / "journal" / DAMAGED, "r+b") as file:
+        file.seek(damaged.offset + 64 + damaged.length - 100)
+        file.write(b"damaged")
+    with _open(tmp_path) as queue:
+        assert queue.peek(-1).keys.to_pylist() == [1, 21]
+        assert queue._core.view.segments[1].summary is None
+        with tm.PriorityQueue(tmp_path, read_only=True) as reader:
+            assert reader.peek(-1).keys.to_pylist() == [1, 21]
+            assert len(reader) == 2
+
+
 def test_upkeep_goes_on_with_segments_whose_damage_was_set_aside(tmp_path: Path) -> None:
     with _open(tmp_path, "abort") as queue:
         queue._core.maintenance._is_stopped = True

@@ -235,11 +235,11 @@ def entry_of(found: Found, bucket_of: Callable[[int], int]) -> Entry:
     )
 
 
-def opening_state(file: File, number: int) -> Found | None:
+def opening_state(file: File, number: int, origin: Origin | None = None) -> Found | None:
     """The state that opens a segment, from whichever of its two copies is whole; None until the
     segment has begun.
     """
-    for found in islice(scan(file, number, []), 2):
+    for found in islice(scan(file, number, [], origin), 2):
         if isinstance(found, Found) and found.envelope.kind is Kind.STATE:
             return found
     return None

@@ -44,7 +44,7 @@ from tidemill.files.journal.spine import SpineEntry, read_spine
 from tidemill.files.merge.cursor import Cursor
 from tidemill.files.merge.frame_reader import FrameReader
 from tidemill.files.readers.reach import identity_of, read_reach
-from tidemill.files.readers.tail import damages_in, kinds_of, read_tail, set_aside_of
+from tidemill.files.readers.tail import damages_in, end_before, kinds_of, read_tail, set_aside_of
 from tidemill.files.recovery.adoption import waiting_path
 from tidemill.files.recovery.recovery import Recovery
 from tidemill.files.recovery.replay import Replay
@@ -277,13 +277,12 @@ class Follower(View):
         self._complain(tail.findings)
         replay.index(base, tail.findings, apply=True)
         base.end = tail.end
-        ends = {base.number - 1: read_previous_end(opening.payload)}
-        segments = {}
-        for number in sorted({*older} - replay.retired):
-            segment = segments[number] = self._link(pin, number)
+        segments = {number: self._link(pin, number) for number in sorted({*older} - replay.retired)}
+        for number, segment in segments.items():
             segment.origin = state.adopted.get(number)
-            self._index_sealed(pin, segment, ends.get(number), replay, state)
         segments[base.number] = base
+        for number in [*segments][:-1]:
+            self._index_sealed(pin, segments[number], segments.get(number + 1), replay, state)
         return _Built(settings, head, pin, segments, state, replay, replay.damages)
 
     def _recover(self, pin: Pin, settings: Settings) -> _Built:
@@ -351,11 +350,12 @@ class Follower(View):
         )
 
     def _index_sealed(
-        self, pin: Pin, segment: Segment, end: int | None, replay: Replay, state: State
+        self, pin: Pin, segment: Segment, following: Segment | None, replay: Replay, state: State
     ) -> None:
         """Know the frames of an older segment, by its summary, or read it whole if it has none."""
         if not self._try_summary(pin, segment):
             known, spine = set_aside_of(segment, state), self._spine_of(segment)
+            end = end_before(following)
             tail = read_tail(segment, 0, head=None, end=end, spine=spine, set_aside=known)
             self._complain(tail.findings, state)
             replay.index(segment, tail.findings, apply=False)

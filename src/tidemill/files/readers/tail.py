@@ -10,11 +10,18 @@ from tidemill.errors import Corrupt
 from tidemill.files.disk.filesystem import File
 from tidemill.files.format.record import Kind, make_place, split_place
 from tidemill.files.journal.head import Head
-from tidemill.files.journal.scan import Damage, Finding, Found, promised_behind, scan
+from tidemill.files.journal.scan import (
+    Damage,
+    Finding,
+    Found,
+    opening_state,
+    promised_behind,
+    scan,
+)
 from tidemill.files.journal.segment import Segment, segment_path
 from tidemill.files.journal.spine import SpineEntry
 from tidemill.files.recovery.replay import set_aside_in
-from tidemill.files.state.state import State
+from tidemill.files.state.state import State, read_previous_end
 
 
 class Tail(NamedTuple):
@@ -72,6 +79,14 @@ def set_aside_of(segment: Segment, state: State) -> list[SpineEntry]:
     return [entry for entry in known if entry.place >> 32 == segment.number]
 
 
+def end_before(following: Segment | None) -> int | None:
+    """Where the segment in front of this one ends; None if there is none that can say."""
+    if following is None:
+        return None
+    opening = opening_state(following.file, following.number, following.origin)
+    return None if opening is None else read_previous_end(opening.payload)
+
+
 def _read(
     segment: Segment, start: int, head: Head | None, end: int | None, spine: list[SpineEntry]
 ) -> Tail:
@@ -85,7 +100,8 @@ def _read(
     written_to = split_place(head.place)[1] if head and head.place >> 32 == number else 0
     for found in scan(file, number, spine, segment.origin, start=start, written_to=written_to):
         if isinstance(found, Damage):
-            if not _was_promised(file, number, found, head):
+            # Up to where a segment is known to end it was whole when the next one began.
+            if end is None and not _was_promised(file, number, found, head):
                 break
             pending.append(found)
             if not found.length:
