@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 
 import numpy as np
 import pyarrow as pa
@@ -195,6 +196,16 @@ def test_a_body_over_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("tidemill.batch.frame.FRAME_BODY_BYTES_MAX", 1000)
     with pytest.raises(TooLarge, match="1000"):
         encode_body(body_of([bytes(1000)])[0])
+
+
+def test_columns_that_no_reader_would_believe_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 1_000
+    many = pa.table({"key": range(rows), **{f"n{at}": range(rows) for at in range(40)}})
+    batch = many.to_batches()[0]
+    for bound, is_refused in ((1_000, True), (3_000, False)):
+        monkeypatch.setattr("tidemill.batch.frame.FRAME_METADATA_BYTES_MAX", bound)
+        with pytest.raises(TooLarge, match="columns") if is_refused else nullcontext():
+            encode_body(batch)
 
 
 def test_a_type_that_is_not_normal_cannot_be_in_a_frame() -> None:

@@ -29,7 +29,7 @@ from tidemill.batch.header import (
 from tidemill.batch.ipc import check_message, decompressed_bytes_max
 from tidemill.batch.ready import int64_values
 from tidemill.errors import Corrupt, InvalidInput, TooLarge
-from tidemill.limits import FRAME_BODY_BYTES_MAX, TIME_US_MAX
+from tidemill.limits import FRAME_BODY_BYTES_MAX, FRAME_METADATA_BYTES_MAX, TIME_US_MAX
 from tidemill.shown import shown
 
 KEY_FIELD = pa.field("key", pa.int64(), nullable=False)
@@ -83,7 +83,19 @@ def encode_body(batch: pa.RecordBatch, codec: str | None = None) -> EncodedBody:
             f"a frame holds at most {FRAME_BODY_BYTES_MAX} bytes, this batch needs {len(buffer)}: "
             "push in parts"
         )
+    if len(buffer) > FRAME_METADATA_BYTES_MAX:
+        _check_metadata(buffer)
     return EncodedBody(buffer, len(buffer), xxh3_64_intdigest(buffer), code, batch.num_rows)
+
+
+def _check_metadata(buffer: pa.Buffer) -> None:
+    """Refuse what no reader would believe: columns take some bytes each, whatever they hold."""
+    size = int.from_bytes(buffer[4:_PREFIX_BYTES].to_pybytes(), "little")
+    if size > FRAME_METADATA_BYTES_MAX:
+        raise TooLarge(
+            f"the columns of a frame take at most {FRAME_METADATA_BYTES_MAX} bytes to describe, "
+            f"these take {size}, nested ones included: use fewer"
+        )
 
 
 def _compress(batch: pa.RecordBatch, codec: str) -> pa.Buffer:
