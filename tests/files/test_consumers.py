@@ -8,6 +8,7 @@ import random
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import tidemill as tm
@@ -500,3 +501,18 @@ def test_items_of_any_size_are_read_in_batches_of_bounded_size(
             found += batch.seqs.to_pylist()
             billing.ack(found[-1])
         assert found == list(range(1, 83))
+
+
+def test_a_consumer_goes_on_when_an_owner_adds_a_column(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    with owner_at(tmp_path, schema=schema) as queue:
+        queue.push([(key, {"n": key}) for key in range(5)])
+    with reader_at(tmp_path) as reader:
+        billing = reader.consumer("billing", start="earliest")
+        assert len(billing.read(2)) == 2  # The others are in memory by now.
+        billing.ack(1)
+        with owner_at(tmp_path, schema=pa.schema([*schema, ("city", pa.string())])) as queue:
+            queue.push([(9, {"n": 9, "city": "Oslo"})])
+            found = billing.read(10)
+            assert found.seqs.to_pylist() == [2, 3, 4, 5, 6]
+            assert [row["city"] for _, row in found.rows()] == [None] * 4 + ["Oslo"]

@@ -99,8 +99,9 @@ class Consumer(Closing):
         view = self._core.view
         with self._held():
             arrived = view.arrived
-            if self._ahead.until > arrived:
-                # The owner took back what it had written.
+            is_older = not self._ahead.batch.schema.equals(view.payload_schema)
+            if self._ahead.until > arrived or is_older:
+                # The owner took back what it had written, or another one has added columns.
                 self._pointer = min(self._pointer, arrived)
                 self._ahead = Arrived(Batch.empty(view.payload_schema), self._pointer)
             ahead = self._ahead.after(self._pointer)
