@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tidemill.batch import LogBatch
+from tidemill.batch import LogBatch, project
 from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
 from tidemill.limits import INT64_MAX, PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
@@ -136,6 +136,13 @@ class Log(Closing):
             more = self._store.read(at, rows_max=rows_max, bytes_max=_READ_BYTES_MAX - size)
             if not more:
                 break
+            newest = more[-1].schema
+            if found and not found[-1].schema.equals(newest):
+                # A publisher has added columns meanwhile.
+                found = [
+                    LogBatch(project(one.payload, newest), one.first_seq, one.times)
+                    for one in found
+                ]
             found += more
             at = more[-1].next_seq
             rows_max -= sum(len(batch) for batch in more)

@@ -11,6 +11,7 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
+from tidemill.batch import LogBatch
 from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.files.folder.folder import Folder
 from tidemill.files.sharing.lock import FileLock
@@ -88,6 +89,29 @@ def test_options_that_make_no_sense_leave_no_trace(
     with pytest.raises(tm.InvalidInput):
         tm.Log(tmp_path / "log", **options)
     assert not (tmp_path / "log").exists()
+
+
+def test_a_read_goes_on_when_a_publisher_adds_a_column_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pa.schema([("n", pa.int64())])
+    looks: list[int] = []
+    read = FileLog.read
+
+    def read_late(store: FileLog, start: int, **options: int) -> list[LogBatch]:
+        found = read(store, start, **options)
+        looks.append(start)
+        if len(looks) == 1:
+            two = pa.schema([*one, ("city", pa.string())])
+            with tm.Log(tmp_path / "log", schema=two) as other, other.publisher() as out:
+                out.send([{"n": 2, "city": "Oslo"}])
+        return found
+
+    with tm.Log(tmp_path / "log", schema=one) as log:
+        with log.publisher() as out:
+            out.send([{"n": 1}])
+        monkeypatch.setattr(FileLog, "read", read_late)
+        assert log.read(1).rows() == [{"n": 1, "city": None}, {"n": 2, "city": "Oslo"}]
 
 
 def test_another_schema_leaves_no_trace(tmp_path: Path) -> None:
