@@ -17,6 +17,7 @@ import pytest
 
 import tidemill as tm
 from tidemill.log import send_line
+from tidemill.log.on_files import place
 
 RAISED, RETURNED = 7, 8
 
@@ -39,6 +40,18 @@ def _in_a_copy(work: Callable[[], object]) -> int:
             os._exit(RAISED)
         os._exit(RETURNED)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_forked_process_opens_logs_of_its_own_whatever_lock_was_held(tmp_path: Path) -> None:
+    def work() -> None:
+        with tm.Log(tmp_path / "log") as log, log.publisher() as out:
+            out.send([b"a"])
+
+    # As if another thread had been opening a log at the moment of the fork.
+    with place._places_mutex:
+        assert _in_a_copy(work) == RETURNED
+    with tm.Log(tmp_path / "log") as log:
+        assert log.read().rows() == [b"a"]
 
 
 def test_a_copy_raises_whatever_lock_was_held(log: tm.Log) -> None:

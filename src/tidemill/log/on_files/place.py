@@ -118,6 +118,15 @@ class LogPlace:
             owner.settings = settings
 
 
+def _after_fork() -> None:
+    """A thread that looked for a place at that moment is not there to let go of the mutex."""
+    global _places_mutex  # noqa: PLW0603 (a process has one)
+    _places_mutex = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def finish_seals(folder: Folder) -> None:
     """Give sealed segments their summaries. Nobody who wrote has to hear if that fails: they are
     made again when the folder is opened.
