@@ -481,7 +481,7 @@ def test_items_of_any_size_are_read_in_batches_of_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow cannot hold more than 2 GiB in a column of a batch, and items may have 64 MiB."""
-    monkeypatch.setattr(consumers, "BATCH_BYTES_MAX", 20_000)
+    monkeypatch.setattr(consumers, "READ_BYTES_MAX", 20_000)
     with owner_at(tmp_path) as queue:
         billing = queue.consumer("billing")
         for key in range(40):

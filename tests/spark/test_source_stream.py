@@ -143,7 +143,7 @@ def test_no_more_of_a_queue_is_read_at_once_than_its_bytes_allow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrow cannot hold more than 2 GiB in a column of a batch, and items may have 64 MiB."""
-    monkeypatch.setattr(arrived_rows, "_READ_BYTES_MAX", 20_000)
+    monkeypatch.setattr(arrived_rows, "TASK_READ_BYTES_MAX", 20_000)
     with tm.PriorityQueue(tmp_path / "queue", sync="none") as queue:
         for key in range(30):
             queue.push([(key, bytes(3_000))])

@@ -14,7 +14,13 @@ import pyarrow as pa
 from tidemill.batch import LogBatch, project
 from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
-from tidemill.limits import INT64_MAX, PENDING_SEND_BYTES_MAX, PREFETCH_BYTES, RECEIVED_ROWS_MAX
+from tidemill.limits import (
+    INT64_MAX,
+    PENDING_SEND_BYTES_MAX,
+    PREFETCH_BYTES,
+    READ_BYTES_MAX,
+    RECEIVED_ROWS_MAX,
+)
 from tidemill.log.archive.archived import Archived
 from tidemill.log.contract import Ends
 from tidemill.log.home import Home
@@ -29,8 +35,6 @@ if TYPE_CHECKING:
     from tidemill.files.report import OnProgress
     from tidemill.log.archive.archiver import Archiver
     from tidemill.log.archive.report import ArchiveReport
-
-_READ_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Log(Closing):
@@ -118,7 +122,8 @@ class Log(Closing):
         return receiver
 
     def read(self, start: Start = "earliest", rows_max: int = 1_000) -> LogBatch:
-        """Up to `rows_max` rows from `start` on; fewer only if there are no more.
+        """Up to `rows_max` rows from `start` on; fewer only if there are no more, or from about
+        256 MiB on.
 
         >>> import tidemill as tm
         >>> with tm.Log("memory:doc-log-read") as log:
@@ -132,8 +137,8 @@ class Log(Closing):
         at = start_seq(self._store, start)
         found: list[LogBatch] = []
         size = 0
-        while rows_max and size < _READ_BYTES_MAX:
-            more = self._store.read(at, rows_max=rows_max, bytes_max=_READ_BYTES_MAX - size)
+        while rows_max and size < READ_BYTES_MAX:
+            more = self._store.read(at, rows_max=rows_max, bytes_max=READ_BYTES_MAX - size)
             if not more:
                 break
             newest = more[-1].schema

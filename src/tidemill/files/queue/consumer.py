@@ -21,7 +21,7 @@ from tidemill.files.sharing.pointers import (
     remove_pointer,
 )
 from tidemill.files.upkeep.queue_core import QueueCore
-from tidemill.limits import BATCH_BYTES_MAX
+from tidemill.limits import READ_BYTES_MAX
 from tidemill.names import check_name
 from tidemill.numbers import whole_number
 from tidemill.shown import shown
@@ -84,7 +84,7 @@ class Consumer(Closing):
 
     def read(self, rows_max: int = 1_000) -> Batch:
         """The next items behind the pointer, in the order of arrival; the same ones again until
-        they are acked. No more than about 1 GiB of them, whatever `rows_max` is.
+        they are acked. No more than about 256 MiB of them, whatever `rows_max` is.
 
         >>> import tempfile, tidemill as tm
         >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
@@ -106,7 +106,7 @@ class Consumer(Closing):
                 self._ahead = Arrived(Batch.empty(view.payload_schema), self._pointer)
             ahead = self._ahead.after(self._pointer)
             # A column of a batch ends at 2 GiB, and nobody asked for that much memory.
-            room = BATCH_BYTES_MAX - ahead.batch.payload.nbytes
+            room = READ_BYTES_MAX - ahead.batch.payload.nbytes
             if len(ahead.batch) < wanted_rows and ahead.until < arrived and room > 0:
                 wanted = wanted_rows - len(ahead.batch)
                 damaged = self._core.handle_damage

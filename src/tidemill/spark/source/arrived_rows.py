@@ -17,7 +17,7 @@ from tidemill.files.queue.consumer import Consumer
 from tidemill.files.queue.priority_queue import PriorityQueue
 from tidemill.files.readers.layout import layout_of
 from tidemill.files.sharing.pointers import read_pointers
-from tidemill.limits import MIB
+from tidemill.limits import TASK_READ_BYTES_MAX
 from tidemill.log.contract import Ends
 from tidemill.spark.address import Address
 from tidemill.spark.source.rows import NumberedRows
@@ -25,7 +25,6 @@ from tidemill.spark.source.rows import NumberedRows
 logger = logging.getLogger(__name__)
 
 _READ_ROWS_MAX = 128 * 1024
-_READ_BYTES_MAX = 32 * MIB
 _LOCKED_S_MAX = 20.0  # how long the process of a query that was stopped may take to end
 _PAUSE_S = 0.1
 
@@ -96,7 +95,7 @@ class ArrivedRows(NumberedRows):
         while after < end - 1:
             rows_max = min(end - 1 - after, _READ_ROWS_MAX)
             arrived = read_arrivals(
-                self._view, after, rows_max, on_damage, bytes_max=_READ_BYTES_MAX
+                self._view, after, rows_max, on_damage, bytes_max=TASK_READ_BYTES_MAX
             )
             rows = arrived.batch.to_arrow()
             stop = int(int64_values(arrived.batch.seqs).searchsorted(end, "left"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemill.batch import Layout, LogBatch
 from tidemill.errors import Corrupt, MissingRows, Trimmed
-from tidemill.limits import MIB
+from tidemill.limits import TASK_READ_BYTES_MAX
 from tidemill.log.contract import ConsumerClaim, Ends, LogStore
 from tidemill.log.opening import open_store
 from tidemill.spark.address import Address
@@ -20,7 +20,6 @@ from tidemill.spark.source.rows import NumberedRows
 logger = logging.getLogger(__name__)
 
 _READ_ROWS_MAX = 256 * 1024
-_READ_BYTES_MAX = 32 * MIB
 
 
 class LogPosition:
@@ -67,7 +66,7 @@ class LogRows(NumberedRows):
         while start < end:
             try:
                 rows_max = min(end - start, _READ_ROWS_MAX)
-                found = self._store.read(start, rows_max=rows_max, bytes_max=_READ_BYTES_MAX)
+                found = self._store.read(start, rows_max=rows_max, bytes_max=TASK_READ_BYTES_MAX)
                 if not found:
                     raise MissingRows(
                         f"rows {start} to {end - 1} of {self.place} are gone: it ends at "
