@@ -6,6 +6,7 @@ import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -198,6 +199,9 @@ def test_credentials_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) 
         ("s3://bucket/orders?endpoint=http://key:secret@host", "holds no credentials"),
         ("s3://bucket", "no URL of an archive"),
         ("s3:///orders", "no URL of an archive"),
+        ("s3://bucket/orders#secret", "no URL of an archive"),
+        ("s3://bucket/some//orders", "no URL of an archive"),
+        ("s3://bucket/some/%2E%2E/orders", "no URL of an archive"),
         ("s3://bucket/orders?password=secret", "unknown option 'password'"),
         ("s3://bucket/orders?endpoint=host", "starts with http"),
         ("s3://bucket/orders?timeout_s=soon", "number of seconds"),
@@ -216,6 +220,16 @@ def test_a_url_says_all_that_it_takes_to_open_it_again() -> None:
     address = S3Address.parse(url)
     assert S3Address.parse(address.url) == address
     assert address.place == "s3://b/some/place at https://s3.example.com"
+
+
+@pytest.mark.parametrize(
+    "prefix", ["env=prod/orders", "my orders", "a+b", "a:b", "café", "100%", "a%20b", "a#b?c&d=e"]
+)
+def test_a_url_leads_to_the_same_prefix_however_often_it_is_written_down(prefix: str) -> None:
+    address = S3Address.parse(f"s3://b/{quote(prefix)}")
+    assert address.prefix == prefix
+    assert S3Address.parse(address.url) == address
+    assert S3Address.parse("s3://b/env=prod/my orders").url == "s3://b/env%3Dprod/my%20orders"
 
 
 def test_a_folder_within_goes_with_the_last_of_it(tmp_path: Path) -> None:

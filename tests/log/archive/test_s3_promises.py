@@ -74,6 +74,24 @@ def test_who_loses_the_race_for_the_manifest_tries_again(seaweedfs: SeaweedFS, p
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("place", ["env=prod", "my orders", "café+100%25"])
+def test_a_log_finds_its_archive_again_whatever_is_in_the_prefix(
+    seaweedfs: SeaweedFS, prefix: str, tmp_path: Path, place: str
+) -> None:
+    url = seaweedfs.url(f"{prefix}/{place}")
+    with tm.Log(tmp_path / "orders") as log, log.publisher() as out:
+        out.send([b"one", b"two"])
+        assert log.archive(url).rows == 2
+    with tm.Log(tmp_path / "orders") as log, log.publisher() as out:
+        assert log.verify_archive(deep=True).rows == 2
+        out.send(b"three")
+        assert log.archive().rows == 1
+        assert log.archive(url).rows == 0
+    with tm.Log(url) as alone:
+        assert alone.read().rows() == [b"one", b"two", b"three"]
+
+
+@pytest.mark.slow
 def test_who_is_overtaken_in_a_bucket_adds_nothing(seaweedfs: SeaweedFS, prefix: str) -> None:
     """At some of the calls, of each kind, another archiver does all of the work."""
     seen = set()

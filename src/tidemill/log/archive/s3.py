@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import pyarrow as pa
 
@@ -45,6 +45,7 @@ except ImportError as cause:
 
 _WANTED = "use s3://bucket/prefix, with ?endpoint=https://… if it is not Amazon's"
 _OPTIONS = ("endpoint", "region", "timeout_s", "retry_s")
+_NO_PARTS = ("", ".", "..")  # of a prefix
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>", re.ASCII)
 _STATUS = re.compile(r"status code: ([0-9]{3})", re.ASCII)
 _DELETED_AT_ONCE = 1_000  # what one request may name
@@ -57,10 +58,12 @@ class S3Address:
 
     >>> S3Address.parse("s3://backups/orders?endpoint=https://s3.example.com").url
     's3://backups/orders?endpoint=https%3A%2F%2Fs3.example.com'
+    >>> S3Address.parse("s3://backups/env=prod/my%20orders").prefix
+    'env=prod/my orders'
     """
 
     bucket: str
-    prefix: str
+    prefix: str  # as the objects have it; a URL may write its characters as %20 and the like
     endpoint: str | None = None
     region: str | None = None
     timeout_s: float = 30.0  # of one request
@@ -81,8 +84,10 @@ class S3Address:
                 "the URL of an archive is written down in the log and holds no credentials: set "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
             )
-        prefix = parts.path.strip("/")
-        if parts.scheme.lower() != "s3" or not parts.netloc or ":" in parts.netloc or not prefix:
+        prefix = unquote(parts.path).strip("/")
+        # Stores differ in what they make of such parts, and what stands behind `#` would be lost.
+        is_odd = bool(parts.fragment) or any(part in _NO_PARTS for part in prefix.split("/"))
+        if parts.scheme.lower() != "s3" or not parts.netloc or ":" in parts.netloc or is_odd:
             raise InvalidInput(f"this is no URL of an archive: {_WANTED}")
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise InvalidInput(
