@@ -232,6 +232,26 @@ def test_a_url_leads_to_the_same_prefix_however_often_it_is_written_down(prefix:
     assert S3Address.parse("s3://b/env=prod/my orders").url == "s3://b/env%3Dprod/my%20orders"
 
 
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("s3://b/orders?endpoint=http://host:99999", "key"),
+        ("s3://b/orders?endpoint=http://", "key"),
+        ("s3://a bucket/orders", "key"),
+        ("s3://b/orders?endpoint=http://127.0.0.1:1", "key\n"),
+        ("s3://b/a%00b", "key"),
+    ],
+)
+def test_what_no_request_can_be_made_of_is_an_error_that_is_handled(
+    url: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(InvalidInput) as caught:
+        open_objects(url).get("manifest.json")
+    assert "secret" not in str(caught.value)
+
+
 def test_a_folder_within_goes_with_the_last_of_it(tmp_path: Path) -> None:
     objects = FolderObjects(tmp_path)
     objects.put_new("segments/at=1/a", buffer("rows"))

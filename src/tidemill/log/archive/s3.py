@@ -139,25 +139,10 @@ class S3Objects(ObjectStore):
                 )
         if address.region is not None:
             options["region"] = address.region
-        self._store = S3Store(
-            address.bucket,
-            prefix=address.prefix,
-            client_options={
-                "allow_http": (address.endpoint or "").startswith("http:"),
-                "timeout": timedelta(seconds=address.timeout_s),
-                "connect_timeout": timedelta(seconds=min(address.timeout_s, 5.0)),
-            },
-            retry_config={
-                "max_retries": _TRIES_MAX,
-                "retry_timeout": timedelta(seconds=address.retry_s),
-                "backoff": {
-                    "init_backoff": timedelta(milliseconds=50),
-                    "max_backoff": timedelta(seconds=5),
-                    "base": 2,
-                },
-            },
-            **options,  # type: ignore[arg-type]
-        )
+        try:
+            self._store = _opened(address, options)
+        except ValueError as error:
+            raise InvalidInput(f"there can be no archive at {self.place}: {error}") from error
 
     def get(self, name: str) -> Stored:
         with self._errors("reading", name):
@@ -231,6 +216,15 @@ class S3Objects(ObjectStore):
             raise Absent(name) from error
         except (BaseError, OSError) as error:
             raise self._typed(error, doing, name) from _shown(error)
+        except BaseException as error:
+            # The driver panics about hosts and credentials that no request can be made of; and
+            # nobody who handles errors handles that.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise InvalidInput(
+                f"no request can be made to {self.place} ({error}): check the URL, and the "
+                "credentials in the environment, for what does not belong there"
+            ) from error
 
     def _typed(self, error: Exception, doing: str, name: str) -> TidemillError:
         code = _code(error)
@@ -248,6 +242,28 @@ class S3Objects(ObjectStore):
         status = _status(error)
         said = said or (f" (status {status})" if status else "")
         return Unavailable(f"{self.place} did not answer while {doing} {name}{said}; try again")
+
+
+def _opened(address: S3Address, options: dict[str, str]) -> S3Store:
+    return S3Store(
+        address.bucket,
+        prefix=address.prefix,
+        client_options={
+            "allow_http": (address.endpoint or "").startswith("http:"),
+            "timeout": timedelta(seconds=address.timeout_s),
+            "connect_timeout": timedelta(seconds=min(address.timeout_s, 5.0)),
+        },
+        retry_config={
+            "max_retries": _TRIES_MAX,
+            "retry_timeout": timedelta(seconds=address.retry_s),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=50),
+                "max_backoff": timedelta(seconds=5),
+                "base": 2,
+            },
+        },
+        **options,  # type: ignore[arg-type]
+    )
 
 
 def _code(error: Exception) -> str | None:
