@@ -148,6 +148,16 @@ def test_a_page_that_is_lost_is_found_and_nothing_of_it_is_swept(
     assert list(objects.names(SEGMENTS)) == before
 
 
+def test_a_page_that_was_lost_since_it_was_read_is_found(
+    shelf: Shelf, objects: MemoryObjects
+) -> None:
+    archive = Archive(objects)
+    manifest = archive.look()
+    assert list(archive.segments(manifest))
+    objects.delete([manifest.pages[0].file])
+    assert ("damage", "page") in found(verify(archive, log=shelf.open()))
+
+
 def test_a_manifest_that_cannot_be_read_is_found(shelf: Shelf, objects: MemoryObjects) -> None:
     rewrite(objects, NAME, flipped(40))
     report = verify(Archive(objects), log=shelf.open(), repair=True)

@@ -5,19 +5,24 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import tidemill as tm
 from tests.files.fake_clock import FakeClock
 from tests.log.archive.faulty_objects import Fault, FaultyObjects
 from tests.log.contract.writing import append
 from tidemill.errors import MissingRows, Trimmed
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver, Sizes
-from tidemill.log.archive.manifest import SEGMENTS
+from tidemill.log.archive.checkup import verify
+from tidemill.log.archive.compacting import Compaction, rows_of, small_groups
+from tidemill.log.archive.dropping import drop_below
+from tidemill.log.archive.manifest import PAGES, SEGMENTS
 from tidemill.log.archive.memory import MemoryObjects
-from tidemill.log.archive.objects import Stored
+from tidemill.log.archive.objects import Present, Stored
 from tidemill.log.memory import Shelf
 from tidemill.log.tiered import TieredLog
 
@@ -119,3 +124,76 @@ def test_a_segment_that_is_gone_for_good_is_said_by_its_rows_when_a_time_is_look
     objects.delete([segment.file])
     with pytest.raises(MissingRows, match=r"rows 28 to 30 .* is gone from the archive"):
         Archive(objects).seq_at(time_us(29))
+
+
+def rewrite_pages(shelf: Shelf, objects: MemoryObjects) -> None:
+    """What compaction on Spark does: also segments on pages become fewer."""
+    archive = Archive(objects)
+    mine = Archiver(shelf.open(), archive, SMALL)
+    groups = [one for part in archive.listed() for one in small_groups(part, MERGED, least=2)]
+    mine.replace([Compaction(group, mine._writer.put(rows_of(archive, group))) for group in groups])
+
+
+def drop(archive: Archive, _: Path) -> None:
+    assert drop_below(archive, 17).first == 17
+    assert Archive(archive.objects).read(
+        17, rows_max=1, bytes_max=1, versions=archive.known.versions
+    )[0].rows() == [b"17"]
+
+
+def look(archive: Archive, _: Path) -> None:
+    assert verify(archive, deep=True).worst is None
+
+
+def restore(archive: Archive, folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidemill.log.restoring.open_objects", lambda _: archive.objects)
+        try:
+            done = tm.restore("the archive", folder / "copy")
+        except MissingRows:
+            assert archive.look().first == 14  # Trimmed under its hands.
+            return
+    with tm.Log(folder / "copy") as copy:
+        rows = [b"%d" % number for number in range(done.first, 31)]
+        assert copy.read(done.first, rows_max=100).rows() == rows
+
+
+@pytest.mark.parametrize("change", [compact, rewrite_pages, trim])
+@pytest.mark.parametrize("work", [drop, look, pytest.param(restore, marks=pytest.mark.slow)])
+def test_whoever_works_on_an_archive_finds_pages_that_others_write_anew(
+    work: Callable[[Archive, Path], None],
+    change: Callable[[Shelf, MemoryObjects], None],
+    tmp_path: Path,
+) -> None:
+    at = 0
+    while True:
+        shelf, objects = archived()
+        meanwhile = Meanwhile(objects, at, partial(change, shelf, objects))
+        (folder := tmp_path / str(at)).mkdir()
+        work(Archive(meanwhile), folder)
+        if not meanwhile.is_over:
+            assert at > 1
+            return
+        at += 1
+
+
+def test_pages_that_are_lost_are_said_by_their_rows_when_the_archive_is_trimmed() -> None:
+    _, objects = archived()
+    (page, *_) = objects.names(PAGES)
+    objects.delete([page])
+    with pytest.raises(MissingRows, match=r"rows 1 to 12 .* is gone from the archive"):
+        drop_below(Archive(objects), 2)
+
+
+def test_a_page_whose_put_was_not_answered_is_taken_for_put() -> None:
+    class Unanswered(FaultyObjects):
+        """Finds there what a try of the same call has put."""
+
+        def put_new(self, name: str, data: pa.Buffer) -> str:
+            super().put_new(name, data)
+            raise Present(name)
+
+    _, objects = archived()
+    drop_below(Archive(Unanswered(objects, Fault(-1, "before"))), 2)
+    assert Archive(objects).look().first == 2
+    assert verify(Archive(objects), deep=True).worst is None

@@ -105,7 +105,12 @@ class Archive:
         for _ in range(_RACES_MAX):
             stored, tag = self._read_manifest()
             manifest = self._settled(stored)
-            changed = change(manifest)
+            try:
+                changed = change(manifest)
+            except _Gone as absence:
+                if self._read_manifest()[0] == stored:
+                    raise self._lost(absence) from absence
+                continue  # Another has written a page anew since the manifest was read.
             if changed is stored:
                 return manifest
             if manifest.gone:
@@ -148,6 +153,12 @@ class Archive:
         for page in manifest.pages:
             yield from self.segments_of(page)
         yield from manifest.segments
+
+    def listed(self) -> list[tuple[Segment, ...]]:
+        """The segments that there are now: those of each page, and those of the manifest itself."""
+        return self._looking_again(
+            self.look(), lambda now: [*map(self.segments_of, now.pages), now.segments]
+        )
 
     def holds(self, seq: int) -> bool:
         """Whether a row is in a segment, as far as is known; look again to be sure."""
@@ -255,9 +266,12 @@ class Archive:
             except _Gone as absence:
                 before, manifest = manifest, self.look()
                 if manifest == before:
-                    part = absence.part
-                    hint = f"{part.file} is gone from the archive {self.place}"
-                    raise missing(max(seq, part.first), part.next - 1, hint) from absence
+                    raise self._lost(absence, seq) from absence
+
+    def _lost(self, absence: _Gone, seq: int = 1) -> Corrupt:
+        part = absence.part
+        hint = f"{part.file} is gone from the archive {self.place}"
+        return missing(max(seq, part.first), part.next - 1, hint)
 
     def _batch_at(self, seq: int, versions: SchemaVersions) -> LogBatch:
         """The rows from a number on that lie in the same row group; looks again if need be."""
@@ -284,7 +298,7 @@ class Archive:
 
     def find(self, seq: int) -> Segment:
         """The segment that holds a row, as far as is known; look again to be sure."""
-        return self._find(self.known, seq)
+        return self._looking_again(self.known, lambda manifest: self._find(manifest, seq), seq)
 
     def _find(self, manifest: Manifest, seq: int) -> Segment:
         """The segment that holds a row, which is one of those that the manifest covers."""

@@ -203,7 +203,12 @@ class Archiver:
         archive.objects.delete(manifest.gone)
 
         def is_named(file: Segment) -> bool:
-            return archive.holds(file.first) and archive.find(file.first).file == file.file
+            try:
+                return archive.holds(file.first) and archive.find(file.first).file == file.file
+            except MissingRows:
+                if archive.look().covered <= file.first:
+                    raise
+                return False  # It was trimmed in this moment.
 
         # Of rows that were trimmed meanwhile.
         archive.objects.delete([one.new.file for one in done if not is_named(one.new)])

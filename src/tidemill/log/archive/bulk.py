@@ -20,6 +20,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,7 @@ from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.manifest import Manifest, Pending, Segment, new_segment_name
 from tidemill.log.archive.notes import BULK_NOTE
+from tidemill.log.archive.objects import Present
 from tidemill.log.contract import LogStore, LogWriter, NoteChange
 
 _THREADS = 4  # which read files: the system does most of it
@@ -113,8 +115,8 @@ class Bulk:
             files = [one for one in files if one.rows]
             numbers = writer.reserve(sum(one.rows for one in files))
             segments = self._numbered(files, numbers.first, payload, time_us)
-            adopt = self._archive.objects.adopt
-            list(pool.map(adopt, (one.path for one in files), (one.file for one in segments)))
+            paths = [one.path for one in files]
+            list(pool.map(self._adopt, paths, (one.file for one in segments)))
         token = secrets.token_hex(16)
         note = NoteChange(BULK_NOTE, token, self._log.notes().get(BULK_NOTE))
         marks = [] if transaction is None else [_mark(transaction, numbers.first, segments)]
@@ -150,6 +152,10 @@ class Bulk:
             )
             first += file.rows
         return segments
+
+    def _adopt(self, path: Path, name: str) -> None:
+        with suppress(Present):  # A try whose answer was lost has put it.
+            self._archive.objects.adopt(path, name)
 
     def _adding(self, pending: Pending) -> Callable[[Manifest], Manifest]:
         versions = self._log.versions

@@ -17,7 +17,7 @@ from tidemill.files.report import Findings, OnProgress, Progress, counted
 from tidemill.limits import MIB
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.manifest import NAME, Manifest, Page, Segment
+from tidemill.log.archive.manifest import NAME, Manifest, Segment
 from tidemill.log.archive.notes import LOG_NOTE
 from tidemill.log.archive.objects import Absent
 from tidemill.log.archive.report import ArchiveReport
@@ -38,7 +38,9 @@ def verify(
     on_progress: OnProgress | None = None,  # called after each segment
 ) -> ArchiveReport:
     """Verify an archive; `NotAnArchive` if there is none."""
-    return _Checkup(archive, log, deep=deep, on_progress=on_progress).run(repair=repair)
+    # What a handle remembers of pages says nothing about what is there now.
+    fresh = Archive(archive.objects, archive.published)
+    return _Checkup(fresh, log, deep=deep, on_progress=on_progress).run(repair=repair)
 
 
 class _Checkup:
@@ -127,11 +129,11 @@ class _Checkup:
 
     def _is_named(self, segment: Segment) -> bool:
         """Whether the manifest still names it, now that it was missed."""
-        for part in self._archive.look().parts:
-            if part.first <= segment.first < part.next:
-                inner = self._archive.segments_of(part) if isinstance(part, Page) else (part,)
-                return segment in inner
-        return False
+        self._archive.look()
+        try:
+            return segment in self._archive.between(segment.first, segment.next)
+        except Corrupt:
+            return True  # The page that told of it is lost by now, which is no better.
 
     def _compare(self, manifest: Manifest, log: LogStore) -> None:
         """How the archive fits the log: whose it is, its ends, its schema, and rows in neither."""

@@ -6,6 +6,7 @@ segments, not by pages.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from tidemill.log.archive.archive import Archive
@@ -15,6 +16,7 @@ from tidemill.log.archive.manifest import (
     encode_page,
     new_page_name,
 )
+from tidemill.log.archive.objects import Present
 
 
 def drop_below(archive: Archive, first: int) -> Manifest:
@@ -48,7 +50,8 @@ def _without(archive: Archive, manifest: Manifest, first: int) -> Manifest:
         if kept:
             name = new_page_name(kept[0].first, manifest.epoch)
             shorter, data = encode_page(kept, name)
-            archive.objects.put_new(name, data)
+            with suppress(Present):  # A try whose answer was lost has put it.
+                archive.objects.put_new(name, data)
             pages.append(shorter)
     gone += [segment.file for segment in manifest.segments if segment.next <= first]
     return replace(

@@ -107,6 +107,4 @@ def compact(
 
 def groups_of(archive: Archive, sizes: Sizes) -> list[tuple[Segment, ...]]:
     """All segments that are worth making fewer of, in groups that become one each."""
-    manifest = archive.look()
-    parts = [*map(archive.segments_of, manifest.pages), manifest.segments]
-    return [group for part in parts for group in small_groups(part, sizes, least=_LEAST)]
+    return [one for part in archive.listed() for one in small_groups(part, sizes, least=_LEAST)]
