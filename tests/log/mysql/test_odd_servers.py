@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import socket
 import threading
+import traceback
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -50,6 +52,22 @@ def test_a_way_to_log_in_that_needs_a_package_names_it(lower: MariaDB) -> None:
     lower.execute("CREATE USER app IDENTIFIED VIA ed25519 USING PASSWORD('hush')")
     with pytest.raises(tm.MissingExtra, match="pynacl"):
         tm.Log(f"mysql://app:hush@127.0.0.1:{lower.port}/shop/log")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("password", ["pässword", "密码", "🔑'\"\\ %/@:"])
+def test_a_password_may_have_letters_of_any_language(lower: MariaDB, password: str) -> None:
+    lower.execute("CREATE OR REPLACE USER app IDENTIFIED BY %s", password)
+    lower.execute("GRANT ALL ON shop.* TO app")
+    place = f"127.0.0.1:{lower.port}/shop"
+    login = f"app:{quote(password, safe='')}"
+    with tm.Log(f"mysql://{login}@{place}/letters") as log, log.publisher() as out:
+        assert out.send(b"row").durability == "synced"
+    with tm.Ring(f"mysql://{login}@{place}/letters", capacity=9) as ring:
+        ring.enqueue(b"entry")
+    with pytest.raises(tm.NoAccess) as caught:
+        tm.Log(f"mysql://{login}é@{place}/letters")
+    assert password not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.slow

@@ -143,7 +143,9 @@ class MySQLConnection(Connection):
                 host=address.host,
                 port=address.port,
                 user=address.user,
-                password=address.password,
+                # As bytes: of a string the driver makes latin-1, which is not what was hashed, and
+                # raises an error with the password in it if that cannot be done.
+                password=address.password.encode(),
                 database=address.database,
                 unix_socket=address.unix_socket,
                 ssl_ca=address.ssl_ca,
