@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
@@ -170,6 +171,44 @@ def test_wrong_credentials_are_said_without_them(
         assert "AWS_SECRET_ACCESS_KEY" in said
         assert "a-wrong-key" not in said
         assert ACCESS_KEY not in said
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_credentials_that_have_expired_are_no_access(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Expired(BaseHTTPRequestHandler):
+        """Says what Amazon's servers do of a token that was good until now."""
+
+        def do_GET(self) -> None:
+            said = b"<Error><Code>ExpiredToken</Code><Message>for a-token</Message></Error>"
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        do_PUT = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "a-token")
+    with HTTPServer(("127.0.0.1", 0), Expired) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        objects = open_objects(f"s3://b/orders?endpoint=http://127.0.0.1:{server.server_port}")
+        for call in (
+            lambda: objects.get("manifest.json"),
+            lambda: objects.put_new("manifest.json", buffer("1")),
+            lambda: objects.replace("manifest.json", buffer("1"), '"tag"'),
+            lambda: list(objects.names("segments")),
+        ):
+            with pytest.raises(NoAccess, match="ExpiredToken") as caught:
+                call()
+            assert "a-token" not in str(caught.value) + repr(caught.value.__cause__)
+        server.shutdown()
 
 
 @pytest.mark.slow

@@ -46,6 +46,8 @@ except ImportError as cause:
 _WANTED = "use s3://bucket/prefix, with ?endpoint=https://… if it is not Amazon's"
 _OPTIONS = ("endpoint", "region", "timeout_s", "retry_s")
 _NO_PARTS = ("", ".", "..")  # of a prefix
+# Of credentials that were good for a while; Amazon says so with status 400, as of a bad request.
+_OUTDATED = ("ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>", re.ASCII)
 _STATUS = re.compile(r"status code: ([0-9]{3})", re.ASCII)
 _DELETED_AT_ONCE = 1_000  # what one request may name
@@ -275,7 +277,7 @@ def _code(error: Exception) -> str | None:
 def _is_refusal(error: Exception) -> bool:
     """Whether it is about who asks; the driver has a kind of error of its own for some calls."""
     kinds = (PermissionDeniedError, UnauthenticatedError, PermissionError)
-    return isinstance(error, kinds) or _status(error) in ("401", "403")
+    return isinstance(error, kinds) or _status(error) in ("401", "403") or _code(error) in _OUTDATED
 
 
 def _status(error: Exception) -> str | None:
