@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput
-from tidemill.log.sql.address import seconds_of
+from tidemill.log.sql.address import is_host, seconds_of
 from tidemill.names import check_name
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
@@ -92,7 +92,8 @@ mysql://, etcd:// or aerospike://
         user, _, password = login.partition(":")
         path = [unquote(part) for part in parts.path.split("/")[1:]]
         lengths = (2,) if kind.is_home_needed else (1, 2) if kind.home else (1,)
-        if len(path) not in lengths or not all(path) or parts.fragment:
+        has_zero = "\0" in unquote(login) + parts.path + "".join(path)
+        if len(path) not in lengths or not all(path) or parts.fragment or has_zero:
             raise _no_url(kind)
         home = path[0] if len(path) == 2 else ""
         if kind.home == "database number" and home and not (home.isascii() and home.isdigit()):
@@ -138,6 +139,8 @@ def _hosts(text: str, kind: _Kind) -> tuple[tuple[str, int], ...]:
     for part in text.split(","):
         host = re.fullmatch(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]@/]+)(?::(\d{1,5}))?", part)
         if host is None or not 0 < int(host[2] or kind.port) < 65_536:
+            raise _no_url(kind)
+        if not is_host(host[1].strip("[]")):
             raise _no_url(kind)
         found.append((host[1].strip("[]"), int(host[2] or kind.port)))
     if len(found) > 1 and not kind.has_many_hosts:

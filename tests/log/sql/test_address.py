@@ -28,6 +28,13 @@ SECRET = "hush-hush"
         f"mysql://app:{SECRET}@host/shop/orders?timeout_s=0",
         f"mysql://app:{SECRET}@host/shop/or%20ders",
         f"postgresql://app:{SECRET}@host/shop",
+        f"mysql://app:{SECRET}@one..two/shop/orders",
+        f"mysql://app:{SECRET}@.two/shop/orders",
+        f"postgresql://app:{SECRET}@{'two' * 30}/shop/orders",
+        f"postgresql://app:{SECRET}@bü..cher/shop/orders",
+        f"postgresql://app:{SECRET}%00@host/shop/orders",
+        f"postgresql://app:{SECRET}@host/shop%00/orders",
+        f"mysql://app:{SECRET}@ho\x00st/shop/orders",
         f"sqlserver://app:{SECRET}@host/shop/orders",
     ],
 )

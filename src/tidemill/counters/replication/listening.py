@@ -20,7 +20,7 @@ def bound(address: Address) -> socket.socket:
         family, kind, protocol, _, place = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM
         )[0]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of what is no name
         raise InvalidInput(f"there is no host {address.host} to listen on: {error}") from error
     made = socket.socket(family, kind, protocol)
     try:

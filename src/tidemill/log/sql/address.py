@@ -67,8 +67,11 @@ class Address:
                 f"the URL of a log on a server starts with {schemes}, not {parts.scheme!r}"
             )
         path = [unquote(part) for part in parts.path.split("/")[1:]]
-        if len(path) != 2 or not all(path) or not parts.hostname:
+        host = parts.hostname or ""
+        if len(path) != 2 or not all(path) or not is_host(host):
             raise InvalidInput(f"this is no URL of a log: {_wanted(server)}")
+        if "\0" in unquote(parts.netloc + parts.path):
+            raise InvalidInput(f"this is no URL of a log: {_wanted(server)}")  # It ends a string.
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise InvalidInput(
@@ -76,7 +79,7 @@ class Address:
             )
         return cls(
             scheme=server.scheme,
-            host=parts.hostname,
+            host=host,
             port=given_port or server.port,
             user=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
@@ -91,6 +94,19 @@ class Address:
     def place(self) -> str:
         """The log for messages: its URL without password."""
         return f"{self.scheme}://{self.user}@{self.host}:{self.port}/{self.database}/{self.name}"
+
+
+def is_host(host: str) -> bool:
+    """Whether a text may be looked up as the name of a host: resolvers and TLS raise errors that
+    are none of theirs about empty parts, too long ones, and zeroes.
+
+    >>> is_host("db.example"), is_host("::1"), is_host("bücher.example"), is_host("db..example")
+    (True, True, True, False)
+    """
+    try:
+        return bool(host.encode("idna")) and host.isprintable()
+    except UnicodeError:
+        return False
 
 
 def check_log_name(name: str) -> str:
