@@ -43,13 +43,15 @@ class Provider:
                     return None  # As a file is for a moment that somebody writes anew.
             else:
                 found = addresses(self._peers())
-        except Exception as error:  # noqa: BLE001  Whatever a function of the user's may raise.
+        except BaseException as error:  # noqa: BLE001
+            # Whatever a function of the user's may raise: `sys.exit()` in it would end the thread
+            # that looks after all else, and say nothing.
             self._tell(error)
             return None
         self._told = ""
         return found
 
-    def _tell(self, error: Exception) -> None:
+    def _tell(self, error: BaseException) -> None:
         words = str(error) if isinstance(error, TidemillError) else repr(error)
         if words != self._told:
             logger.warning("the peers stay as they were: their provider failed: %s", words)
