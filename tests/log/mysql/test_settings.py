@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pymysql
 import pytest
 
-from tests.log.contract.writing import frames_of
+from tests.log.contract.writing import append, frames_of, read_all
 from tests.services.mariadb import MariaDB
 from tests.services.server import skip_or_fail
 from tidemill.errors import Unavailable
@@ -146,6 +149,42 @@ def test_what_others_need_of_a_server_does_not_matter(
         batches = store.read(1, rows_max=100, bytes_max=1 << 20)
         assert sum(len(batch) for batch in batches) == 2 * writer.lanes
         assert store.trim(2) == 2
+
+
+def _url_of(mariadb: MariaDB, database: str, user: str, limit: str) -> str:
+    mariadb.execute(f"CREATE USER {user} WITH {limit}")
+    mariadb.execute(f"GRANT ALL ON {database}.* TO {user}")
+    return f"mysql://{user}@127.0.0.1:{mariadb.port}/{database}/log"
+
+
+def test_a_statement_that_takes_longer_than_its_user_may_is_tried_again(
+    mariadb: MariaDB, database: str, other: pymysql.cursors.Cursor
+) -> None:
+    url = _url_of(mariadb, database, "hurried", "MAX_STATEMENT_TIME 0.2")
+    with ServerLog(url, parallelism=1) as store, ThreadPoolExecutor(1) as threads:
+        writer = store.claim()
+        other.execute("SELECT epoch FROM queue_log_epoch FOR UPDATE")
+        sending = threads.submit(append, writer, [b"a"])
+        with pytest.raises(TimeoutError):
+            sending.result(timeout=0.6)
+        other.execute("ROLLBACK")
+        assert sending.result(timeout=30).first == 1
+        assert read_all(store) == [b"a"]
+
+
+def test_a_user_who_has_no_connection_left_waits_for_one(mariadb: MariaDB, database: str) -> None:
+    url = _url_of(mariadb, database, "modest", "MAX_USER_CONNECTIONS 4")
+    others = [pymysql.connect(host="127.0.0.1", port=mariadb.port, user="modest") for _ in range(4)]
+
+    def end() -> None:
+        for one in others:
+            one.close()
+
+    ending = threading.Timer(0.3, end)
+    ending.start()
+    with ServerLog(url, parallelism=1, retry_s=30) as store:
+        assert append(store.claim(), [b"a"]).first == 1
+    ending.join()
 
 
 def test_whoever_waits_for_a_server_is_told_once(

@@ -27,6 +27,7 @@ PLACE = "postgresql://app@db:5432/shop/orders"
         ("57014", Lost),
         ("08006", Lost),
         ("25P03", Lost),
+        ("25P04", Lost),
         ("53300", Lost),
         ("23505", Duplicate),
         ("53100", tm.DiskFull),

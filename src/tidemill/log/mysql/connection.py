@@ -68,8 +68,10 @@ _SPARE_BYTES = 4096  # of a command, beside the frames
 BADGE_S = 1  # how long to wait for an older connection with the same badge to be gone
 
 _BUSY = {1205, 1213, 1020}
-# The server is going away, was told to end this connection, or has no room for another.
-_LOST = {1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1184, 1203, 1317, 1927, 1152, 4031}
+# The server is going away, was told to end this connection or this statement, by its operator or
+# by a setting for what takes too long, or has no room for another, for all or for this user.
+_LOST = {1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1184, 1203, 1226, 1317, 1927, 1969}
+_LOST |= {1152, 3024, 4031}
 _TLS = 2026  # CR_SSL_CONNECTION_ERROR: it was asked for, and the server has none
 _REFUSED: dict[int, type[TidemillError]] = {
     1021: DiskFull,

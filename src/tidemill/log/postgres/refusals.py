@@ -20,7 +20,7 @@ from tidemill.log.sql.connection import Busy, Duplicate, Lost
 # Rolled back because of others: serialization, deadlock, a lock that took too long.
 _BUSY = ("40001", "40P01", "55P03")
 # The server is going away or coming up, ended this connection, or has no room for another.
-_LOST = ("08", "57", "25P03", "53300", "53400")
+_LOST = ("08", "57", "25P03", "25P04", "53300", "53400")
 # By their codes, or what these begin with; the first that fits counts.
 _REFUSED: dict[str, type[TidemillError]] = {
     "23505": Duplicate,
