@@ -251,6 +251,19 @@ def test_what_is_given_up_meanwhile_is_no_damage(shelf: Shelf, objects: MemoryOb
     assert Archive(objects).look().first == 15
 
 
+@pytest.mark.parametrize("end", [29, 31])
+def test_what_is_archived_meanwhile_is_not_missed(
+    shelf: Shelf, objects: MemoryObjects, end: int
+) -> None:
+    def archive(_: object) -> None:
+        if Archive(objects).look().next == 27:
+            archiver(shelf.open(), objects).run(end)
+
+    report = verify(Archive(objects), log=shelf.open(), on_progress=archive)
+    assert report.worst in (None, Severity.NOTE)
+    assert Archive(objects).look().next == end
+
+
 @pytest.mark.slow
 def test_a_bucket_is_verified_and_swept(
     seaweedfs: SeaweedFS, prefix: str, mariadb: MariaDB, database: str, shell: Shell

@@ -175,12 +175,20 @@ class _Checkup:
             edges = [start, *(min(int(one), stop) for one in behind)]
             begins = [*(max(int(one), start) for one in layout.firsts), stop]
             for low, high in zip(edges, begins, strict=True):
-                if low < high:
+                if low < high and (low := self._still_missed(low, log)) < high:
                     what = f"rows {low} to {high - 1} are neither in the log nor in its archive"
                     self._findings.damage(
                         "missing-rows", Path("rows"), what, "restore them", items=high - low
                     )
             start = stop
+
+    def _still_missed(self, seq: int, log: LogStore) -> int:
+        """The first row from one on that is still in neither, of those that the log lacks: some
+        may have come to the archive since its manifest was read, and others have been trimmed.
+        """
+        manifest = self._archive.look()
+        at = max(seq, log.ends().first)
+        return manifest.next if manifest.covered <= at < manifest.next else at
 
     def _find_overlap(self, manifest: Manifest, log: LogStore, first: int) -> None:
         """Rows in both places, which is as it should be; a deep look compares them.
