@@ -25,7 +25,7 @@ from xxhash import xxh3_128_hexdigest
 
 from tidemill.batch import LogBatch, project
 from tidemill.clock import SystemClock
-from tidemill.errors import Corrupt, InvalidInput, Locked, NotAQueue
+from tidemill.errors import Corrupt, InvalidInput, Locked, MissingRows, NotAQueue, Trimmed
 from tidemill.files.queue.receipt import Durability
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
@@ -108,9 +108,13 @@ class _Restoring:
         at = self._store.ends().next
         done = Restored(at, at, 0, 0)
         while at < manifest.next:
-            segment = self._archive.find(at)
-            for batch in self._read(segment, at):
-                self._write(batch)
+            try:
+                segment = self._archive.find(at)
+                for batch in self._read(segment, at):
+                    self._write(batch)
+            except MissingRows as loss:
+                _check_kept(self._archive, at, loss)
+                raise
             # In a folder this waits for the disk, for all that was written before.
             self._store.set_note(RESTORED_NOTE, manifest.log, expected=manifest.log)
             at = segment.next
@@ -170,6 +174,17 @@ class _Restoring:
                         setting=writer.frame_bytes_setting,
                     )
                     lanes.append(part.num_rows, frames)
+
+
+def _check_kept(archive: Archive, at: int, loss: MissingRows) -> None:
+    """Raise `Trimmed` if rows from one on, which are missed, were given up meanwhile."""
+    first = archive.look().first
+    if at < first:
+        raise Trimmed(
+            f"rows {at} to {first - 1} of {archive.place} were trimmed while they were restored: "
+            "restore to a new log",
+            first=first,
+        ) from loss
 
 
 class _Lanes:
@@ -273,9 +288,13 @@ def _check(store: TieredLog, archive: Archive, manifest: Manifest) -> None:
         last = next_seq - 1
         versions = store.versions if len(store.versions) >= len(manifest.versions) else None
         (mine,) = store.read(last, rows_max=1, bytes_max=1)
-        (theirs,) = archive.read(
-            last, rows_max=1, bytes_max=1, versions=versions or manifest.versions
-        )
+        try:
+            (theirs,) = archive.read(
+                last, rows_max=1, bytes_max=1, versions=versions or manifest.versions
+            )
+        except MissingRows as loss:
+            _check_kept(archive, last, loss)
+            raise
         if not is_same_row(mine, theirs):
             raise InvalidInput(
                 f"row {last} of {store.place} is not the one of {archive.place}: somebody has sent "

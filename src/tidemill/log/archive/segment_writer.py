@@ -14,7 +14,7 @@ import pyarrow as pa
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
 from tidemill.batch import LogBatch, fingerprint
-from tidemill.errors import Corrupt, Fenced, Unavailable
+from tidemill.errors import Corrupt, Fenced, StorageFailed, Unavailable
 from tidemill.limits import (
     ARCHIVE_SEGMENT_BYTES,
     ARCHIVE_SEGMENT_ROWS,
@@ -98,6 +98,9 @@ class SegmentWriter:
             self._archive.objects.put_new(name, data)
         except Present:
             pass  # A try whose answer was lost has put it.
+        except StorageFailed:
+            self.current(self._archive.look())  # Whoever took over has swept what was half written.
+            raise
 
     def _gather(self, log: LogStore, start: int, end: int) -> list[LogBatch]:
         """The rows of the next segment, all of one schema version."""
