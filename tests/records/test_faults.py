@@ -4,10 +4,11 @@ behind anybody's back.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -199,6 +200,37 @@ def test_a_server_that_is_not_there_is_unavailable(scheme: str) -> None:
     with pytest.raises(tm.Unavailable, match=r"127\.0\.0\.1:1") as caught:
         open_records(url)[0].get("alerts:ring")
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "begins"), [("redis", b"+"), ("etcd", b"HTTP/1.1 200 OK\r\nX-Words: ")]
+)
+def test_a_server_whose_answer_never_ends_is_given_up_in_time(scheme: str, begins: bytes) -> None:
+    def answer() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return  # It is over.
+            with closing(client), suppress(OSError):
+                client.sendall(begins)
+                while True:
+                    time.sleep(0.05)
+                    client.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=answer)
+        server.start()
+        began_s = time.monotonic()
+        port = listener.getsockname()[1]
+        with (
+            pytest.raises(tm.Unavailable, match="gave no answer within"),
+            closing(open_records(f"{scheme}://127.0.0.1:{port}/alerts?timeout_s=0.3")[0]) as store,
+        ):
+            store.get("alerts:ring")
+        assert time.monotonic() - began_s < 10
+        listener.shutdown(socket.SHUT_RDWR)
+    server.join()
 
 
 def test_every_server_is_in_the_suite() -> None:

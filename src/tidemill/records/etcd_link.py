@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import time
 from typing import Any
 
 from tidemill.errors import DiskFull, NoAccess, StorageFailed, TidemillError, TooLarge
 from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import Busy, Lost
-from tidemill.records.sockets import connected
+from tidemill.records.sockets import Arriving, connected
 
 # What etcd says when it did nothing, and may if asked again. The others that a client is to repeat
 # say nothing about what became of a write.
@@ -68,9 +69,10 @@ class EtcdLink:
         )
         self._is_whole = False
         try:
+            arriving: Any = Arriving(self._socket, time.monotonic() + within_s)
             self._socket.settimeout(within_s)
             self._socket.sendall(head.encode() + body)
-            answer = http.client.HTTPResponse(self._socket, method="POST")
+            answer = http.client.HTTPResponse(arriving, method="POST")
             with answer:
                 answer.begin()
                 said = json.loads(answer.read())

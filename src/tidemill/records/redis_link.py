@@ -10,6 +10,8 @@ is sent once, and whoever sent it knows how far it came.
 
 from __future__ import annotations
 
+import io
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from tidemill.errors import DiskFull, InvalidInput, NoAccess, StorageFailed, Tid
 from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import Busy, Lost
-from tidemill.records.sockets import connected
+from tidemill.records.sockets import Arriving, connected
 
 # What an error of Redis starts with. It did nothing, and may if asked again:
 _DID_NOTHING = {"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"}
@@ -43,7 +45,8 @@ class RedisLink:
         [(self._host, self._port)] = address.hosts
         self._is_whole = True
         self._socket = connected(address, 0, "Redis", within_s)
-        self._answers = self._socket.makefile("rb", buffering=64 * 1024)
+        self._arriving = Arriving(self._socket)
+        self._answers = io.BufferedReader(self._arriving, 64 * 1024)
         try:
             if address.password:
                 login = (address.user, address.password) if address.user else (address.password,)
@@ -69,6 +72,7 @@ class RedisLink:
         """Send commands at once, and wait for all answers; the first refusal is raised."""
         self._is_whole = False
         try:
+            self._arriving.until_s = time.monotonic() + within_s
             self._socket.settimeout(within_s)
             self._socket.sendall(b"".join(map(packed, commands)))
             answers = [self._read(_DEPTH_MAX) for _ in commands]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import ssl
+import time
+from typing import Any
 
 from tidemill.errors import InvalidInput, NoAccess
 from tidemill.records.address import RecordAddress
@@ -33,6 +36,32 @@ def connected(address: RecordAddress, member: int, what: str, within_s: float) -
         if isinstance(cause, OSError):
             raise Lost(f"no connection to {what} at {host}:{port}: {cause}") from cause
         raise
+
+
+class Arriving(io.RawIOBase):
+    """What a socket receives up to `until_s`, by the monotonic clock. The timeout of a socket is
+    that of each part of an answer, and a server that sends one part after the other would never
+    come to it.
+    """
+
+    def __init__(self, source: socket.socket, until_s: float = 0.0) -> None:
+        super().__init__()
+        self._source = source
+        self.until_s = until_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._source.settimeout(left_s)
+        return self._source.recv_into(buffer)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """What reads an answer over HTTP, as it asks a socket for that."""
+        return io.BufferedReader(self)
 
 
 def _context_of(address: RecordAddress) -> ssl.SSLContext:
