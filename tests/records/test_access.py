@@ -335,6 +335,8 @@ def test_a_package_that_is_not_installed_is_named(url: str, package: str) -> Non
         "redis://app:hush@o\x00ne/alerts",
         "redis://app:hush%00@one/alerts",
         "mysql://app%00:hush@one/shop/alerts",
+        "mysql://app:hush\udcff@one/shop/alerts",
+        "redis://app:hush\udcff@one/alerts",
         "mysql://app:hush@one/shop%00/alerts",
         "redis://app:hush@host/alerts?ssl_ca=x",
         "redis://app:hush@host/alerts?timeout_s=0",

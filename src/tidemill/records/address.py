@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput
-from tidemill.log.sql.address import is_host, seconds_of
+from tidemill.log.sql.address import is_host, is_text, seconds_of
 from tidemill.names import check_name
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
@@ -92,8 +92,8 @@ mysql://, etcd:// or aerospike://
         user, _, password = login.partition(":")
         path = [unquote(part) for part in parts.path.split("/")[1:]]
         lengths = (2,) if kind.is_home_needed else (1, 2) if kind.home else (1,)
-        has_zero = "\0" in unquote(login) + parts.path + "".join(path)
-        if len(path) not in lengths or not all(path) or parts.fragment or has_zero:
+        is_told = is_text(unquote(url))
+        if len(path) not in lengths or not all(path) or parts.fragment or not is_told:
             raise _no_url(kind)
         home = path[0] if len(path) == 2 else ""
         if kind.home == "database number" and home and not (home.isascii() and home.isdigit()):

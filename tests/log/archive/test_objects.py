@@ -240,6 +240,7 @@ def test_credentials_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) 
         ("s3:///orders", "no URL of an archive"),
         ("s3://bucket/orders#secret", "no URL of an archive"),
         ("s3://bucket/some//orders", "no URL of an archive"),
+        ("s3://bucket/some\udcff/orders", "no URL of an archive"),
         ("s3://bucket/some/%2E%2E/orders", "no URL of an archive"),
         ("s3://bucket/orders?password=secret", "unknown option 'password'"),
         ("s3://bucket/orders?endpoint=host", "starts with http"),

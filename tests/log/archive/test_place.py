@@ -52,6 +52,15 @@ def test_a_place_that_a_log_does_not_archive_to_is_left_as_it_is(tmp_path: Path)
     assert not (tmp_path / "new").exists()
 
 
+def test_a_place_that_cannot_be_written_down_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    make_log(tmp_path / "log")
+    with tm.Log(tmp_path / "log") as log:
+        for name in ("no\udcfftext", "ze\0ro"):
+            with pytest.raises(tm.InvalidInput, match="cannot be written down"):
+                log.archive(f"{tmp_path}/{name}")
+    assert os.listdir(tmp_path) == ["log"]
+
+
 def test_a_log_beside_a_manifest_is_a_log(shell: Shell) -> None:
     path, archive = shell.folder / "orders", shell.folder / "cold"
     make_log(path)

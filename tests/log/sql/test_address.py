@@ -35,6 +35,7 @@ SECRET = "hush-hush"
         f"postgresql://app:{SECRET}%00@host/shop/orders",
         f"postgresql://app:{SECRET}@host/shop%00/orders",
         f"mysql://app:{SECRET}@ho\x00st/shop/orders",
+        f"mysql://app:{SECRET}\udcff@host/shop/orders",
         f"sqlserver://app:{SECRET}@host/shop/orders",
     ],
 )

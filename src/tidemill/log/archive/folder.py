@@ -31,6 +31,7 @@ from tidemill.files.disk.storage import storage_errors
 from tidemill.files.format.settings import NAME as SETTINGS_NAME
 from tidemill.files.sharing.lock import FileLock
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
+from tidemill.log.sql.address import is_text
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,11 @@ class FolderObjects(ObjectStore):
         self.url = str(self._path)
 
     def check_free(self) -> None:
+        if not is_text(self.url):
+            raise InvalidInput(
+                f"{self.place!r} cannot be written down in the log: give a folder whose "
+                "name is text"
+            )
         with storage_errors("archiving to", self._path):
             try:
                 names = self._fs.list_folder(self._path)

@@ -28,6 +28,7 @@ from tidemill.errors import (
     Unavailable,
 )
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
+from tidemill.log.sql.address import is_text
 
 try:
     import obstore
@@ -89,6 +90,7 @@ class S3Address:
         prefix = unquote(parts.path).strip("/")
         # Stores differ in what they make of such parts, and what stands behind `#` would be lost.
         is_odd = bool(parts.fragment) or any(part in _NO_PARTS for part in prefix.split("/"))
+        is_odd = is_odd or not is_text(unquote(url))
         if parts.scheme.lower() != "s3" or not parts.netloc or ":" in parts.netloc or is_odd:
             raise InvalidInput(f"this is no URL of an archive: {_WANTED}")
         if unknown := sorted(options.keys() - set(_OPTIONS)):

@@ -70,8 +70,8 @@ class Address:
         host = parts.hostname or ""
         if len(path) != 2 or not all(path) or not is_host(host):
             raise InvalidInput(f"this is no URL of a log: {_wanted(server)}")
-        if "\0" in unquote(parts.netloc + parts.path):
-            raise InvalidInput(f"this is no URL of a log: {_wanted(server)}")  # It ends a string.
+        if not is_text(unquote(url)):
+            raise InvalidInput(f"this is no URL of a log: {_wanted(server)}")
         options = dict(parse_qsl(parts.query, keep_blank_values=True))
         if unknown := sorted(options.keys() - set(_OPTIONS)):
             raise InvalidInput(
@@ -107,6 +107,16 @@ def is_host(host: str) -> bool:
         return bool(host.encode("idna")) and host.isprintable()
     except UnicodeError:
         return False
+
+
+def is_text(text: str) -> bool:
+    """Whether a server can be told it: a zero ends a string for some, and bytes of a command line
+    that are no text raise errors that show all of it.
+
+    >>> is_text("café"), is_text("a\\0b"), is_text("\\udcff")
+    (True, False, False)
+    """
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def check_log_name(name: str) -> str:
