@@ -177,8 +177,9 @@ class TieredLog(LogStore):
         if archive is None:
             return False
         if not archive.holds(seq):
-            archive.look()
-            if not archive.holds(seq):
+            # What is known may be older again by now, of a look of another thread that took longer.
+            manifest = archive.look()
+            if not manifest.covered <= seq < manifest.next:
                 return False
         self._released = max(self._released, min(loss.last + 1, archive.known.next))
         return True

@@ -22,7 +22,7 @@ from tidemill.log.archive.checkup import verify
 from tidemill.log.archive.compacting import Compaction, rows_of, small_groups
 from tidemill.log.archive.dropping import drop_below
 from tidemill.log.archive.folder import FolderObjects
-from tidemill.log.archive.manifest import PAGES, SEGMENTS
+from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import Present, Stored
 from tidemill.log.memory import Shelf
@@ -200,6 +200,29 @@ def test_an_archiver_whose_half_written_object_is_swept_was_overtaken(tmp_path: 
     with pytest.raises(Fenced, match="another archiver took over"):
         archive(FolderObjects(tmp_path, Late()))
     assert verify(Archive(FolderObjects(tmp_path)), log=shelf.open(), deep=True).worst is None
+
+
+def test_a_look_of_another_thread_that_took_longer_hides_nothing() -> None:
+    shelf = Shelf(clock=FakeClock())
+    writer = shelf.open().claim()
+    for number in range(1, 31):
+        append(writer, [b"%d" % number])
+    objects = MemoryObjects.of(f"test-{secrets.token_hex(8)}")
+    Archiver(shelf.open(), Archive(objects), SMALL).run(14)
+    old = Archive(objects).look()
+
+    class Shared(Archive):
+        """Knows, after each look, what another thread was told that had asked before."""
+
+        def look(self) -> Manifest:
+            found = super().look()
+            self._manifest = old
+            return found
+
+    log = TieredLog(shelf.open())
+    log._archive = Shared(objects)
+    Archiver(shelf.open(), Archive(objects), SMALL).run(31)
+    assert log.read(20, rows_max=1, bytes_max=1)[0].rows() == [b"20"]
 
 
 def test_pages_that_are_lost_are_said_by_their_rows_when_the_archive_is_trimmed() -> None:
