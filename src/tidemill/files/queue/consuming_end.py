@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 _NOTHING: AbstractContextManager[object] = nullcontext()
 _LOOK_S_MIN = 0.001  # between two looks at a clock that is waited for
+_LOOK_S_MAX = 1.0  # ... since it may be set, and goes on while the machine sleeps
 
 
 class ConsumingEnd:
@@ -347,12 +348,14 @@ class ConsumingEnd:
                         view.waiting -= 1
 
     def _due_in_s(self, now_ns: int) -> float:
-        """How long until the next item is due, if keys are a time in nanoseconds."""
+        """How long until the next item is due, if keys are a time in nanoseconds, or until it is
+        worth another look.
+        """
         first = self._select(1, INT64_MAX)
         if not first.parts:
             return float("inf")
         # A clock of another kind is asked again after a while, not again and again.
-        return max((first.cut.high - now_ns) / 1e9, _LOOK_S_MIN)
+        return min(max((first.cut.high - now_ns) / 1e9, _LOOK_S_MIN), _LOOK_S_MAX)
 
     def _tolerating(self, attempt: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         """Attempt under the cursor's lock; set damaged frames aside and try again, if told to."""
