@@ -13,10 +13,8 @@ import faulthandler
 import json
 import random
 import shutil
-import signal
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ import tidemill as tm
 from tests.faults.checker import MAIN, Pair, UniqueValues
 from tests.faults.driven_queue import contents
 from tests.faults.history import History
+from tests.interrupting import Interrupts
 from tidemill.errors import StorageFailed
 from tidemill.files.folder.folder_options import SyncMode
 
@@ -34,42 +33,6 @@ CALLS = 60  # of the main thread in a round, unless the queue has to be opened a
 WITHIN_S = 60
 ROUND_S_MAX = 600
 AT_FIRST = 1_000  # items, so that no pop finds fewer than it asks for: the judge counts on it
-LET_BE = 8  # one call of so many is: it tells how long one takes here
-DELAYS = (-5.0, 1.0)  # until a call is interrupted, of that time, as powers of two
-
-
-class Alarm:
-    """Raises KeyboardInterrupt in the main thread, once, while it is armed."""
-
-    def __init__(self) -> None:
-        self._is_armed = False
-        signal.signal(signal.SIGALRM, self._ring)
-
-    def _ring(self, *_: object) -> None:
-        if self._is_armed:
-            self._is_armed = False
-            raise KeyboardInterrupt
-
-    def during(self, call: Callable[[], object], delay_s: float) -> BaseException | None:
-        """What a call raised that is interrupted after so long, unless it is done before; after 0
-        it is let be.
-        """
-        failure: BaseException | None = None
-        try:
-            try:
-                self._is_armed = True
-                signal.setitimer(signal.ITIMER_REAL, delay_s)
-                call()
-                self._is_armed = False
-            except BaseException as raised:  # noqa: BLE001 (an interrupt as well)
-                failure = raised
-                self._is_armed = False
-        except KeyboardInterrupt as raised:
-            # Between the call and the line behind it.
-            failure = failure or raised
-        self._is_armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        return failure
 
 
 class Round:
@@ -136,25 +99,19 @@ class Round:
             raise self._failures[0]
 
 
-def run(folder: Path, alarm: Alarm, draw: random.Random, sync: SyncMode) -> Counter[str]:
+def run(folder: Path, draw: random.Random, sync: SyncMode) -> Counter[str]:
     """One round; how often each thing happened."""
     happened: Counter[str] = Counter()
     values = UniqueValues(length=draw.choice([24, 200]))
     queue = tm.PriorityQueue(folder, sync=sync, segment_bytes=draw.choice([32 * 1024, 1 << 20]))
     work = Round(queue, values)
     work.push(draw.choices(range(50), k=AT_FIRST))
-    usual_s = 0.0
+    interrupts = Interrupts(draw)
     with work.others(draw) as is_over:
-        for number in range(CALLS):
+        for _ in range(CALLS):
             if is_over.is_set():
                 break
-            is_let_be = number % LET_BE == 0
-            begun = time.monotonic()
-            failure = alarm.during(
-                work.step(draw), 0 if is_let_be else usual_s * 2 ** draw.uniform(*DELAYS)
-            )
-            if is_let_be:
-                usual_s = time.monotonic() - begun
+            failure = interrupts.fall_into(work.step(draw))
             happened["nothing" if failure is None else type(failure).__name__] += 1
             if isinstance(failure, StorageFailed):
                 break
@@ -170,13 +127,12 @@ def run(folder: Path, alarm: Alarm, draw: random.Random, sync: SyncMode) -> Coun
 
 def main(folder: str, seed: int, sync: SyncMode, rounds: int) -> None:
     draw = random.Random(seed)
-    alarm = Alarm()
     happened: Counter[str] = Counter()
     for number in range(rounds):
         # Each round has as long: how many there are, and how fast the disk is, is nobody's fault.
         faulthandler.dump_traceback_later(ROUND_S_MAX, exit=True)
         path = Path(folder) / str(number)
-        happened += run(path, alarm, draw, sync)
+        happened += run(path, draw, sync)
         shutil.rmtree(path)
     sys.stdout.write(json.dumps(happened))
 
