@@ -83,12 +83,13 @@ class TcpProxy:
         with self._lock:
             self._refusing = refusing
 
-    def cut_all(self) -> None:
-        """Close every connection that is open now."""
+    def cut_all(self) -> int:
+        """Close every connection that is open now; how many there were."""
         with self._lock:
             links = list(self._links)
         for link in links:
             link.cut()
+        return len(links)
 
     def close(self) -> None:
         self._closed = True
