@@ -16,8 +16,8 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput
-from tidemill.log.sql.address import is_host, is_text, seconds_of
 from tidemill.names import check_name
+from tidemill.urls import is_host, is_text, seconds_of
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
 _TIMEOUT_S = "5"

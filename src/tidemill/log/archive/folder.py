@@ -31,7 +31,7 @@ from tidemill.files.disk.storage import storage_errors
 from tidemill.files.format.settings import NAME as SETTINGS_NAME
 from tidemill.files.sharing.lock import FileLock
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
-from tidemill.log.sql.address import is_text
+from tidemill.urls import is_text
 
 logger = logging.getLogger(__name__)
 

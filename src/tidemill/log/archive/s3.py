@@ -28,7 +28,7 @@ from tidemill.errors import (
     Unavailable,
 )
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
-from tidemill.log.sql.address import is_text
+from tidemill.urls import is_text
 
 try:
     import obstore

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput, InvalidName
 from tidemill.names import check_name
+from tidemill.urls import is_host, is_text, seconds_of
 
 NAME_LENGTH_MAX = 40  # the longest name of a table or index is 19 longer, and servers allow 63
 
@@ -96,29 +97,6 @@ class Address:
         return f"{self.scheme}://{self.user}@{self.host}:{self.port}/{self.database}/{self.name}"
 
 
-def is_host(host: str) -> bool:
-    """Whether a text may be looked up as the name of a host: resolvers and TLS raise errors that
-    are none of theirs about empty parts, too long ones, and zeroes.
-
-    >>> is_host("db.example"), is_host("::1"), is_host("bücher.example"), is_host("db..example")
-    (True, True, True, False)
-    """
-    try:
-        return bool(host.encode("idna")) and host.isprintable()
-    except UnicodeError:
-        return False
-
-
-def is_text(text: str) -> bool:
-    """Whether a server can be told it: a zero ends a string for some, and bytes of a command line
-    that are no text raise errors that show all of it.
-
-    >>> is_text("café"), is_text("a\\0b"), is_text("\\udcff")
-    (True, False, False)
-    """
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
 def check_log_name(name: str) -> str:
     """Return a name that a log on a server may have, else raise `InvalidName`.
 
@@ -132,21 +110,6 @@ def check_log_name(name: str) -> str:
             f"{len(name)}: its tables' names are longer, and the server bounds them"
         )
     return name
-
-
-def seconds_of(text: str) -> float:
-    """The timeout that a URL names.
-
-    >>> seconds_of("0.5")
-    0.5
-    """
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise InvalidInput(f"timeout_s must be a number of seconds above 0, not {text!r}")
-    return seconds
 
 
 def _wanted(server: _Server) -> str:

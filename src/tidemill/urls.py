@@ -1,0 +1,43 @@
+"""What a URL may say, whatever it leads to: text that servers take, hosts, and times."""
+
+from __future__ import annotations
+
+from tidemill.errors import InvalidInput
+
+
+def is_host(host: str) -> bool:
+    """Whether a text may be looked up as the name of a host: resolvers and TLS raise errors that
+    are none of theirs about empty parts, too long ones, and zeroes.
+
+    >>> is_host("db.example"), is_host("::1"), is_host("bücher.example"), is_host("db..example")
+    (True, True, True, False)
+    """
+    try:
+        return bool(host.encode("idna")) and host.isprintable()
+    except UnicodeError:
+        return False
+
+
+def is_text(text: str) -> bool:
+    """Whether a server can be told it: a zero ends a string for some, and bytes of a command line
+    that are no text raise errors that show all of it.
+
+    >>> is_text("café"), is_text("a\\0b"), is_text("\\udcff")
+    (True, False, False)
+    """
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def seconds_of(text: str) -> float:
+    """The timeout that a URL names.
+
+    >>> seconds_of("0.5")
+    0.5
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        raise InvalidInput(f"timeout_s must be a number of seconds above 0, not {text!r}")
+    return seconds
