@@ -13,6 +13,7 @@ INT64_MAX = 2**63 - 1
 TIME_US_MAX = 253_402_300_799_999_999  # the end of the year 9999, the last that datetime can hold
 
 ITEM_BYTES_MAX = 64 * MIB  # one row's payload
+LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # of text that is read: in JSON or base64 a payload is longer
 BATCH_BYTES_MAX = 1024 * MIB  # one push, all columns together
 BATCH_ROWS_MAX = 2**26  # one push
 FRAME_ROWS_MAX = 2**26  # one frame; a push of one bucket is one frame
@@ -123,6 +124,7 @@ REFUSAL_BYTES_MAX = 64 * KIB  # an error on the wire
 HTTP_BODY_BYTES_MAX = 1 * MIB  # of a request
 HTTP_HEAD_BYTES_MAX = 16 * KIB  # ... and its head
 HTTP_CONNECTIONS_MAX = 256  # of one server
+HTTP_ARRIVAL_S_MAX = 10.0  # until a request is there as a whole
 TOKEN_BYTES_MIN = 16  # of a secret that opens it
 COMMAND_BYTES_MAX = 8 * MIB  # that a client sends to a node of counters
 READER_S_MAX = 3_600  # that a read-only node of counters may be silent before it is forgotten

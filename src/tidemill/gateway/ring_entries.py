@@ -21,6 +21,7 @@ from tidemill.files.disk.storage import typed
 from tidemill.gateway.console import Console
 from tidemill.gateway.rows.source import open_file
 from tidemill.gateway.standard_streams import check_open, knows_all_characters
+from tidemill.limits import LINE_BYTES_MAX, MIB
 
 FORMATS = ("ndjson", "lines")
 _READ_BYTES = 1 << 20
@@ -79,15 +80,22 @@ def open_lines(path: str) -> Iterator[Iterator[list[bytes]]]:
 
 
 def _lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
-    begun = b""  # a line whose end has not come
+    begun: list[bytes] = []  # of a line whose end has not come
+    size = 0
     if not isinstance(stream, io.BufferedReader):
         raise tm.InvalidInput("the input cannot be read as bytes")
     while chunk := stream.read1(_READ_BYTES):
-        *whole, begun = (begun + chunk).split(b"\n")
-        if whole:
-            yield [line.removesuffix(b"\r") for line in whole]
-    if begun:
-        yield [begun]
+        end = chunk.rfind(b"\n")
+        if end >= 0:
+            whole = b"".join([*begun, chunk[:end]])
+            yield [line.removesuffix(b"\r") for line in whole.split(b"\n")]
+            begun, size, chunk = [], 0, chunk[end + 1 :]
+        begun.append(chunk)
+        size += len(chunk)
+        if size > LINE_BYTES_MAX:
+            raise tm.TooLarge(f"the input has a line of more than {LINE_BYTES_MAX // MIB} MiB")
+    if size:
+        yield [b"".join(begun)]
 
 
 def write_entries(entries: Sequence[tm.Entry], form: str, console: Console) -> None:

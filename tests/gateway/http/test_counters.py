@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import re
@@ -11,9 +12,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 import tidemill as tm
 from tests.counters.replication.certificates import Authority
+from tidemill.gateway.http import deadline
 from tidemill.gateway.http.counters import counters_app
 from tidemill.gateway.http.serving import HttpServer
 from tidemill.limits import HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX
@@ -105,6 +108,8 @@ def test_many_counters_go_in_one_request(service: Service) -> None:
         ("POST", "/upsert", b'{"a": true}', 400),
         ("POST", "/upsert", b"{}", 400),
         ("POST", "/upsert", b'{"good": 1, "bad name": 1}', 400),
+        ("POST", "/upsert", b'{"a": 1, "a": 5}', 400),
+        ("POST", "/upsert?name=a&value=1", b'{"b": 5}', 400),
         ("POST", "/update-ttl?name=a&ttl=999999999999", None, 400),
         ("POST", "/delete?name=missing", None, 404),
         ("GET", "/upsert?name=a&value=1", None, 405),
@@ -172,6 +177,50 @@ def test_a_head_is_bounded_and_garbage_is_no_request(service: Service) -> None:
             line.sendall(garbage + b"\r\n\r\n")
             assert line.recv(4_096).startswith(b"HTTP/1.1 400")
     assert service.ask("GET", "/health").status == 200
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"GET /health HTTP/1.1\r\nHost: x\r\n",
+        b"POST /upsert HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+        b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /hea",
+    ],
+    ids=["silent", "head", "body", "next"],
+)
+def test_who_never_ends_a_request_is_cut_off(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    """Or a few hundred connections would keep everybody else out."""
+    monkeypatch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 0.3)
+    with (
+        tm.Counters("node-1") as counters,
+        HttpServer(counters_app(counters, TOKEN), "127.0.0.1:0") as server,
+    ):
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(begun)
+            try:
+                while line.recv(4_096):
+                    pass
+            except ConnectionResetError:
+                pass  # It says so in this way as well.
+        assert Service(counters, server.address).ask("GET", "/health").status == 200
+
+
+def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 0.2)
+
+    async def answer(scope: Scope, _: Receive, send: Send) -> None:
+        await asyncio.sleep(1.0)
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"at last"})
+
+    with HttpServer(answer, "127.0.0.1:0") as server:
+        host, _, port = server.address.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection.request("GET", "/")
+        assert connection.getresponse().read() == b"at last"
+        connection.close()
 
 
 def test_metrics_are_what_prometheus_reads() -> None:

@@ -86,6 +86,8 @@ class _Routes:
 
     async def upsert(self, request: Request) -> Response:
         body = await request.body()
+        if body and request.query_params:
+            raise InvalidInput("say what to count in the body or behind the `?`, not in both")
         if body:
             deltas = _deltas(body)
             values = await run_in_threadpool(
@@ -136,7 +138,7 @@ class _Routes:
 
 def _deltas(body: bytes) -> dict[str, int]:
     try:
-        found = json.loads(body)
+        found = json.loads(body, object_pairs_hook=_distinct)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not found:
@@ -144,6 +146,14 @@ def _deltas(body: bytes) -> dict[str, int]:
     for name, delta in found.items():
         if not isinstance(delta, int) or isinstance(delta, bool):
             raise InvalidInput(f"the number for {name[:64]!r} is no whole number")
+    return found
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; of a name that it has twice, Python would take the last and drop the first."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise InvalidInput("the body has a name twice: add its numbers")
     return found
 
 

@@ -30,6 +30,8 @@ class HttpServer(Closing):
     def __init__(self, app: ASGIApp, listen: str, *, tls: Tls | None = None) -> None:
         try:
             import uvicorn  # noqa: PLC0415
+
+            from tidemill.gateway.http.deadline import TimedProtocol  # noqa: PLC0415
         except ImportError as cause:
             raise missing_http() from cause
         address = Address.of(listen)
@@ -45,7 +47,7 @@ class HttpServer(Closing):
             uvicorn.Config(
                 app,
                 lifespan="off",
-                http="h11",
+                http=TimedProtocol,
                 ws="none",
                 loop="asyncio",
                 log_config=None,

@@ -27,14 +27,13 @@ from tidemill.errors import InvalidInput, NoAccess, TooLarge
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.rows.text_columns import TextColumns
 from tidemill.gateway.standard_streams import check_open
-from tidemill.limits import INT64_MAX, INT64_MIN, ITEM_BYTES_MAX, MIB
+from tidemill.limits import INT64_MAX, INT64_MIN, LINE_BYTES_MAX, MIB
 from tidemill.shown import shown
 
 BLOCK_BYTES = 8 * MIB
 # Arrow reads 32 blocks of CSV ahead, so that these are smaller, and joined again behind it.
 _CSV_BLOCK_BYTES = 2 * MIB
 _BLOCK_ROWS_MAX = 256 * 1024
-_LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # a payload in JSON or base64 is longer than it is
 _BRACKETS_MAX = 200  # of a row of JSON that lie within each other
 _OPENING = np.frombuffer(b"{[", np.uint8)
 _CLOSING = np.frombuffer(b"}]", np.uint8)
@@ -222,9 +221,9 @@ class RowSource:
             end = chunk.rfind(b"\n") + 1
             if not end:
                 rest += chunk
-                if len(rest) > _LINE_BYTES_MAX:
+                if len(rest) > LINE_BYTES_MAX:
                     raise TooLarge(
-                        f"{self.name} has a line of more than {_LINE_BYTES_MAX // MIB} MiB"
+                        f"{self.name} has a line of more than {LINE_BYTES_MAX // MIB} MiB"
                     )
                 continue
             yield rest + chunk[:end]
