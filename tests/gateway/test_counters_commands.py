@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -140,7 +141,33 @@ def test_what_makes_no_sense_is_refused(run: Run, arguments: str, status: int) -
     assert run(arguments, status=status) == ""
 
 
-@pytest.mark.parametrize("arguments", ["ttl 127.0.0.1:1 visits soon", "get", "ttl 127.0.0.1:1 v 7"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"\xff" * 20, "holds no token"), (b"", "holds no token"), (None, "is not there")],
+)
+def test_a_token_that_is_none_is_told_with_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, words: str
+) -> None:
+    file = tmp_path / "token" if content is not None else tmp_path / "nowhere" / "token"
+    if content is not None:
+        file.write_bytes(content)
+    serve = ["serve", "n", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--token-file"]
+    assert main(["counters", *serve, str(file)]) == (3 if content is not None else 4)
+    told = capsys.readouterr().err
+    assert str(file) in told
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "ttl 127.0.0.1:1 visits soon",
+        "get",
+        "ttl 127.0.0.1:1 v 7",
+        "ttl 127.0.0.1:1 v 9999-12-31T23:59:59-12:00",
+        "watch 127.0.0.1:1 --looks 0",
+    ],
+)
 def test_what_cannot_be_understood_is_told(run: Run, arguments: str) -> None:
     with pytest.raises(SystemExit) as ended:
         run(arguments)

@@ -15,6 +15,7 @@ import pytest
 import tidemill as tm
 from tests.gateway.shell import Done, Shell
 from tests.services.redis import Redis
+from tidemill.gateway import ring_entries
 from tidemill.gateway.command_line import main
 
 _names = count(1)
@@ -153,6 +154,8 @@ def test_bad_input_leaves_no_trace(commands: Commands, ring: str) -> None:
     missing = commands.run("put", ring, "--from", "nothing.txt", "--json")
     assert missing.status == 4
     assert missing.error()["message"] == "there is no file nothing.txt"
+    both = commands.run("put", ring, "value", "--json", given=b"line")
+    assert (both.status, both.error()["message"]) == (3, "a value and --from exclude each other")
     outside = commands.run("get", ring, "7", "--json")
     assert outside.status == 4
     assert "has no entry at offset 7; it is empty" in outside.error()["message"]
@@ -193,6 +196,28 @@ def test_take_waits_for_an_entry(shell: Shell, ring: str) -> None:
         f"tidemill ring take {ring} --wait-s 20 & sleep 0.3; tidemill ring put {ring} x >&2; wait"
     )
     assert shell.good(script).lines() == [{"offset": 0, "text": "x"}]
+
+
+@pytest.mark.slow
+def test_nothing_is_taken_into_a_closed_output_and_what_was_put_is_said(
+    shell: Shell, ring: str
+) -> None:
+    done = shell.run(f"tidemill ring put {ring} one >&-")
+    assert done.status == 7
+    assert "standard output is closed; but the work is done: put in 1 entry" in done.err
+    assert shell.run(f"tidemill ring take {ring} >&-").status == 7
+    assert shell.good(f"tidemill ring take {ring}").lines() == [{"offset": 0, "text": "one"}]
+
+
+def test_a_line_without_an_end_is_bounded(
+    commands: Commands, ring: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ring_entries, "LINE_BYTES_MAX", 3 << 20)
+    long = b"a\r\nb\n" + bytes(4 << 20)
+    done = commands.run("put", ring, "--json", given=long)
+    assert (done.status, done.error()["put"]) == (3, 2)
+    assert "a line of more than 3 MiB" in done.error()["message"]
+    assert [one["text"] for one in commands.good("take", ring, "3").lines()] == ["a", "b"]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tidemill.errors import Corrupt, Locked, OutcomeUnknown
+from tidemill.errors import Corrupt, Locked, NoAccess, OutcomeUnknown, TidemillError
 from tidemill.files.disk.storage import typed
 from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.refusal import Declined, Stopped, words_of
@@ -41,10 +41,10 @@ class Console:
 
     def line(self, text: str) -> None:
         """A line of output as it is."""
-        check_open(1)
         try:
+            check_open(1)
             sys.stdout.write(text + "\n")
-        except OSError as error:
+        except (NoAccess, OSError) as error:
             raise _cannot_write(error, self._done) from error
 
     def line_now(self, text: str) -> None:
@@ -165,19 +165,20 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _cannot_write(error: OSError, done: str | None) -> BaseException:
+def _cannot_write(error: NoAccess | OSError, done: str | None) -> BaseException:
     # A broken pipe is no failure of the disk: the reader has had enough.
     if isinstance(error, BrokenPipeError):
         return error
-    failure = typed(error, "writing", _STANDARD_OUTPUT)
+    failure: TidemillError
+    if isinstance(error, NoAccess):
+        failure, reason = error, "standard output is closed"
+    else:
+        failure = typed(error, "writing", _STANDARD_OUTPUT)
+        reason = f"standard output cannot be written to: {error.strerror or error}"
     if done is None:
         return failure
     # Whoever does as he is told, and tries again, would do it twice.
-    words = done.partition("\n")[0]
-    reason = error.strerror or str(error)
-    return type(failure)(
-        f"standard output cannot be written to: {reason}; but the work is done: {words}"
-    )
+    return type(failure)(f"{reason}; but the work is done: {done.partition(chr(10))[0]}")
 
 
 def _data(error: BaseException) -> dict[str, Any]:

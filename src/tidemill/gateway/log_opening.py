@@ -94,7 +94,12 @@ def moment(text: str, otherwise: str = "no time") -> datetime:
         ) from None
     if found.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone: add Z for UTC, or +01:00")
-    return found.astimezone(UTC)
+    try:
+        return found.astimezone(UTC)
+    except OverflowError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} lies beyond the years that UTC has, 1 to 9999"
+        ) from None
 
 
 def add_bounds(parser: argparse.ArgumentParser) -> None:

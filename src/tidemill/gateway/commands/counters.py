@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tidemill.gateway.arguments import Positional, add_node, add_yes, duration, key
+from tidemill.gateway.arguments import Positional, add_node, add_yes, duration, key, positive
 from tidemill.gateway.command import Command
 from tidemill.gateway.commands import counters_serve
 from tidemill.gateway.console import Console, table
@@ -83,7 +83,7 @@ def _watch(options: argparse.Namespace, console: Console) -> None:
     before: dict[str, int] = {}
     left = options.looks
     with _node(options) as remote:
-        while left is None or left > 0:
+        while left != 0:
             live, _ = remote.all()
             for name in sorted(before.keys() - live.keys()):
                 _tell(name, None, None, console)
@@ -168,7 +168,7 @@ def _watch_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="between two looks (default: 1s)",
     )
-    parser.add_argument("--looks", type=int, metavar="N", help="end after so many")
+    parser.add_argument("--looks", type=positive, metavar="N", help="end after so many")
 
 
 COMMAND = Command(

@@ -16,7 +16,9 @@ from tidemill.gateway.arguments import duration, positive
 from tidemill.gateway.command import Arguments, Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.http.missing import missing_http
+from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.tls_arguments import add_tls, tls_of
+from tidemill.limits import TOKEN_BYTES_MIN
 
 __all__ = ["COMMAND", "Arguments"]
 
@@ -105,11 +107,26 @@ def _token(options: argparse.Namespace) -> tuple[str, Path | None]:
         try:
             handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            return file.read_text().strip(), file
+            return _read_token(file), file
+        except FileNotFoundError as error:
+            raise NotFound(f"the folder of the token's file {file} is not there") from error
         with os.fdopen(handle, "w") as opened:
             token = secrets.token_urlsafe(32)
             opened.write(token + "\n")
     return token, file
+
+
+def _read_token(file: Path) -> str:
+    try:
+        token = file.read_text().strip()
+    except UnicodeDecodeError:
+        token = ""
+    if len(token.encode()) < TOKEN_BYTES_MIN:
+        raise tm.InvalidInput(
+            f"{file} holds no token, a line of text of at least {TOKEN_BYTES_MIN} bytes: "
+            "write one, or remove the file, and it is made anew"
+        )
+    return token
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,6 +23,7 @@ from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.refusal import NotFound, Stopped
 from tidemill.gateway.ring_entries import FORMATS, open_lines, parsed, write_entries
 from tidemill.gateway.ring_opening import info_document, open_ring, problems_of, ring_address
+from tidemill.gateway.standard_streams import check_open
 from tidemill.records.ring_end import RingEnd
 
 PUT_DETAILS = """
@@ -90,16 +91,19 @@ def _put(options: argparse.Namespace, console: Console) -> None:
 
 def _values(options: argparse.Namespace, most: int) -> Iterator[list[object]]:
     form = options.format or "lines"
+    if options.value is not None and options.input is not None:
+        raise tm.InvalidInput("a value and --from exclude each other")
     if options.value is not None:
         yield [parsed(options.value.encode(errors="surrogateescape"), form)]
         return
-    with open_lines(options.input) as batches:
+    with open_lines(options.input or "-") as batches:
         for lines in batches:
             for start in range(0, len(lines), most):
                 yield [parsed(line, form) for line in lines[start : start + most]]
 
 
 def _take(options: argparse.Namespace, console: Console) -> None:
+    check_open(1)  # Before anything is taken.
     with open_ring(options) as ring, Interrupts() as interrupts:
         end = _end(ring, options.group)
         with interrupts.held():
@@ -221,7 +225,6 @@ def _put_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="input",
-        default="-",
         metavar="FILE",
         help="a line is an entry; '-' is standard input, the default",
     )
