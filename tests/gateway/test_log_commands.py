@@ -90,6 +90,15 @@ def test_with_a_producer_nothing_is_sent_twice(shell: Shell) -> None:
         assert log.ends().next == 1_002
 
 
+def test_the_journal_of_a_log_can_be_read(shell: Shell) -> None:
+    shell.good("seq 3 | tidemill send orders/ - --format lines --producer p")
+    listed = shell.good("tidemill journal orders/").out
+    (mark,) = [line for line in listed.splitlines() if " mark " in line]
+    assert '"p"' in mark
+    records = shell.good("tidemill journal orders/ --json").lines()
+    assert len(records) == len(listed.splitlines()) - 1
+
+
 def test_receive_takes_as_many_as_asked_and_acks_them(orders: Shell) -> None:
     assert len(orders.good("tidemill receive orders/ one --rows 3 --json").lines()) == 3
     assert len(orders.good("tidemill receive orders/ one --rows 3 --keep --json").lines()) == 3
@@ -178,7 +187,10 @@ def test_trim_stops_at_the_slowest_consumer(orders: Shell) -> None:
     forced = orders.good("tidemill trim orders/ --before 8 --force --yes --json").json()
     assert forced["first"] == 8
     error = orders.refused("tidemill receive orders/ one", 3, "invalid-input")
-    assert "row 4 was trimmed" in error["message"]
+    assert "rows 4 to 7 were trimmed before consumer 'one' had them" in error["message"]
+    orders.good("tidemill consumers orders/ --remove one --yes")
+    rows = orders.good("tidemill receive orders/ one --json").lines()
+    assert rows[0]["seq"] == 8
     assert orders.run("tidemill trim orders/ --before 2026-01-01").status == 2
 
 

@@ -413,6 +413,14 @@ def test_rows_trimmed_under_a_receiver_are_an_error(full: LogStore) -> None:
     with Receiver(full, "one") as receiver, pytest.raises(tm.Trimmed) as caught:
         receiver.receive()
     assert caught.value.first == 50
+    # What it says helps.
+    assert "rows 1 to 49 were trimmed" in str(caught.value)
+    assert "log.remove_consumer('one')" in str(caught.value)
+    full.remove_consumer("one")
+    with Receiver(full, "one") as receiver:
+        batch = receiver.receive()
+        assert batch is not None
+        assert batch.first_seq == 50
 
 
 def test_missing_rows_are_an_error_after_those_in_front(clock: FakeClock) -> None:

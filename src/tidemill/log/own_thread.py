@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from tidemill.errors import Bug, TidemillError
 from tidemill.log.starting import start
 
 
@@ -57,3 +58,22 @@ class OwnThread:
             target()
         finally:
             self._works.release()
+
+
+def failure_of(step: Callable[[], bool]) -> TidemillError | None:
+    """Go on until `step` says that it is over; returns what stopped it otherwise, for whoever waits
+    for this thread must hear of it.
+
+    >>> failure_of(lambda: bool([][0]))
+    Bug("the thread 'MainThread' died: IndexError('list index out of range')")
+    """
+    try:
+        while step():
+            pass
+    except TidemillError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 (it is told, by whoever looks at the failure)
+        failure = Bug(f"the thread {threading.current_thread().name!r} died: {error!r}")
+        failure.__cause__ = error
+        return failure
+    return None

@@ -24,7 +24,7 @@ from types import TracebackType
 from tidemill.batch import LogBatch
 from tidemill.clock import Clock, SystemClock
 from tidemill.closing import Closing
-from tidemill.errors import Bug, Closed, Fenced, InvalidInput, TidemillError
+from tidemill.errors import Closed, Fenced, InvalidInput, TidemillError, Trimmed
 from tidemill.limits import PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.ack_pace import AckPace
 from tidemill.log.ack_window import AckWindow
@@ -33,7 +33,8 @@ from tidemill.log.ending import see_through_at_exit
 from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.merging import merge_small
-from tidemill.log.own_thread import OwnThread
+from tidemill.log.own_thread import OwnThread, failure_of
+from tidemill.log.refusals import passed_over
 from tidemill.log.start import Start, start_seq
 
 
@@ -347,7 +348,9 @@ class Receiver(Closing):
             raise Closed(f"the receiver of {self.consumer!r} was closed; open a new one")
 
     def _read_ahead(self) -> None:
-        failure = self._until_failure(self._read_some)
+        failure = failure_of(self._read_some)
+        if isinstance(failure, Trimmed):
+            failure = passed_over(self.consumer, self._at, failure)
         with self._mutex:
             if isinstance(failure, Fenced):
                 self._ack_failure = self._ack_failure or failure  # What was read ahead is not ours.
@@ -356,23 +359,10 @@ class Receiver(Closing):
             self._tell()
 
     def _keep(self) -> None:
-        failure = self._until_failure(self._store_pointer)
+        failure = failure_of(self._store_pointer)
         with self._mutex:
             self._ack_failure = failure
             self._tell()
-
-    def _until_failure(self, step: Callable[[], bool]) -> TidemillError | None:
-        """Go on until `step` says that it is over; returns what stopped it otherwise."""
-        try:
-            while step():
-                pass
-        except TidemillError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 (whoever waits for this thread must hear of it)
-            failure = Bug(f"a thread of the receiver of {self.consumer!r} died: {error!r}")
-            failure.__cause__ = error
-            return failure
-        return None
 
     def _read_some(self) -> bool:
         """Read the next rows, or wait for them; False when it is over."""

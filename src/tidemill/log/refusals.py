@@ -14,6 +14,18 @@ def trimmed(start: int, first: int) -> Trimmed:
     )
 
 
+def passed_over(consumer: str, at: int, loss: Trimmed) -> Trimmed:
+    """The error for a consumer that was to have rows from `at` on, which were given up."""
+    failure = Trimmed(
+        f"rows {at} to {loss.first - 1} were trimmed before consumer {consumer!r} had them: remove "
+        f"it, and it begins anew with row {loss.first} (log.remove_consumer({consumer!r}), or "
+        f"`tidemill consumers LOG --remove {consumer}`)",
+        first=loss.first,
+    )
+    failure.__cause__ = loss
+    return failure
+
+
 def publisher_fenced(mine: int, newest: int) -> Fenced:
     """The error for a publisher that was overtaken."""
     return Fenced(

@@ -38,7 +38,7 @@ class ListedRecord:
     rows: int  # of a frame
     commit: bool  # whether an operation ends here
     epoch: int | None  # of the owner that wrote it
-    details: dict[str, Any]  # what it says, by kind
+    details: Any  # what it says, by kind: names and values, or whatever JSON can say
 
 
 def list_records(folder: Path, file_system: FileSystem | None = None) -> Iterator[ListedRecord]:
@@ -114,7 +114,7 @@ def _listed(finding: Finding) -> ListedRecord:
     )
 
 
-def _details(found: Found) -> dict[str, Any]:
+def _details(found: Found) -> Any:
     if found.header is not None:
         return _frame(found.header, found.envelope.audience)
     if found.envelope.kind is Kind.CUT:
@@ -128,10 +128,9 @@ def _details(found: Found) -> dict[str, Any]:
             "seq": cut.seq,
         }
     try:
-        details: dict[str, Any] = json.loads(found.payload)
+        return json.loads(found.payload)
     except ValueError as error:
         raise Corrupt(f"a {found.envelope.kind.name} record is no JSON: {error}") from error
-    return details
 
 
 def _frame(header: FrameHeader, audience: int) -> dict[str, Any]:

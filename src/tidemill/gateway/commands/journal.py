@@ -28,7 +28,11 @@ def run(options: argparse.Namespace, console: Console) -> None:
 
 
 def _words(record: ListedRecord) -> str:
-    said = ", ".join(f"{name} {value}" for name, value in record.details.items())
+    said = record.details
+    if isinstance(said, dict):
+        said = ", ".join(f"{name} {value}" for name, value in said.items())
+    elif not isinstance(said, str):
+        said = json.dumps(said, ensure_ascii=False)
     if len(said) > _DETAILS_LENGTH_MAX:
         said = said[: _DETAILS_LENGTH_MAX - 1] + "…"
     return _LINE.format(
