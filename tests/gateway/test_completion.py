@@ -50,6 +50,11 @@ def test_bash_completes(folder: Shell) -> None:
         assert set(folder.good(script).out.split()) == expected, line
 
 
+def test_an_environment_that_asks_for_json_gets_the_script(folder: Shell) -> None:
+    folder.good("TIDEMILL_JSON=1 tidemill completion bash | diff - bash.sh")
+    assert folder.good("tidemill completion bash --json").json()["shell"] == "bash"
+
+
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes(folder: Shell) -> None:
     for line, expected in CASES:

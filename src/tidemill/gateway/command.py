@@ -12,6 +12,8 @@ from tidemill.environment import is_set
 from tidemill.gateway.console import Console, report, say
 from tidemill.gateway.exit_status import USAGE
 
+JSON_VARIABLE = "TIDEMILL_JSON"
+
 Arguments: TypeAlias = Callable[[argparse.ArgumentParser], None]
 Run: TypeAlias = Callable[[argparse.Namespace, Console], None]
 
@@ -52,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
 def wants_json(arguments: Sequence[str]) -> bool:
     """Whether JSON was asked for, also where the arguments make no sense otherwise."""
-    return "--json" in arguments or is_set("TIDEMILL_JSON")
+    return "--json" in arguments or is_set(JSON_VARIABLE)
 
 
 def make_parser(description: str, version: str, commands: Sequence[Command]) -> Parser:
@@ -95,7 +97,7 @@ def _add_common(parser: argparse.ArgumentParser, *, is_root: bool) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        default=is_set("TIDEMILL_JSON") if is_root else argparse.SUPPRESS,
+        default=is_set(JSON_VARIABLE) if is_root else argparse.SUPPRESS,
         help="results and errors as JSON (TIDEMILL_JSON=1)",
     )
     parser.add_argument(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from tidemill.gateway.command import Command
+from tidemill.environment import is_set
+from tidemill.gateway.command import JSON_VARIABLE, Command
 from tidemill.gateway.completion_script import SHELLS, script
 from tidemill.gateway.completion_tree import tree_of
 from tidemill.gateway.console import Console
@@ -12,6 +13,10 @@ from tidemill.gateway.console import Console
 
 def run(options: argparse.Namespace, console: Console) -> None:
     text = script(options.shell, tree_of(options.root))
+    if is_set(JSON_VARIABLE):
+        # Whoever sources this in such an environment wants the script all the same.
+        console.line(text.rstrip("\n"))
+        return
     console.result(text.rstrip("\n"), {"shell": options.shell, "script": text})
 
 
