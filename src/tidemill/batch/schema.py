@@ -19,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 from tidemill.batch.types import INSTANT, WALL_CLOCK, normal_type
 from tidemill.errors import Bug, Corrupt, SchemaMismatch
 from tidemill.limits import SCHEMA_BYTES_MAX, SCHEMA_COLUMNS_MAX
+from tidemill.shown import shown
 
 RESERVED = ("seq", "key", "time")
 
@@ -175,7 +176,7 @@ def _type(description: object) -> pa.DataType:
             return pa.map_(_type(key), _type(item))
         case {"struct": [*fields], **rest} if not rest:
             return pa.struct([_child(child) for child in fields])
-    raise ValueError("a column has a type that we do not know")
+    raise ValueError(f"{shown(description)} is no type: use {', '.join(_BY_NAME)}, decimal(P, S)")
 
 
 def _child(child: object) -> pa.Field:

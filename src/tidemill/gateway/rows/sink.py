@@ -149,7 +149,7 @@ class _Lines:
         if len(names) != 1:
             raise InvalidInput(
                 f"lines hold one column, but there are {', '.join(names)}: "
-                "choose --columns, or write ndjson"
+                "write ndjson or csv, or choose one by --columns where a command has it"
             )
         self._name = names[0]
         self._stream = stream

@@ -62,7 +62,7 @@ try:
         run_together,
     )
 except ImportError as cause:
-    raise MissingExtra("a log on MySQL needs PyMySQL: pip install 'tidemill[mysql]'") from cause
+    raise MissingExtra("MySQL and MariaDB need PyMySQL: pip install 'tidemill[mysql]'") from cause
 
 _SPARE_BYTES = 4096  # of a command, beside the frames
 BADGE_S = 1  # how long to wait for an older connection with the same badge to be gone

@@ -123,6 +123,7 @@ def _check_json(value: Value, depth: int) -> None:
                 raise InvalidInput(f"a key in an entry of a ring must be a string, not {key!r}")
             _check_json(item, depth + 1)
     else:
-        raise InvalidInput(
-            f"an entry of a ring is bytes, or what JSON can say; {type(value).__name__} is neither"
-        )
+        kind = type(value).__name__
+        if depth:
+            raise InvalidInput(f"within an entry of a ring is what JSON can say; {kind} is not")
+        raise InvalidInput(f"an entry of a ring is bytes, or what JSON can say; {kind} is neither")
