@@ -52,7 +52,7 @@ def test_every_order_of_two_operations_is_that_of_a_queue(mode: str, tally: Tall
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("mode", MODES.keys() - LEAST.keys())
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode not in LEAST])
 def test_every_order_with_other_faults_is_that_of_a_queue(mode: str, tally: Tally) -> None:
     for name in PAIRS:
         tally(TALLY, sum(1 for _ in explore(pair(name, mode))))
