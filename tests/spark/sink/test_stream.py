@@ -52,6 +52,24 @@ def test_a_batch_that_is_repeated_is_written_once(
     assert output.numbers() == expected(3) * 2
 
 
+@pytest.mark.parametrize("kind", ["queue", "log", "mysql"])
+def test_the_first_batch_of_a_new_checkpoint_is_no_repetition_of_the_only_one_of_another(
+    spark: SparkSession, tmp_path: Path, checkpoint: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """Both have the number 0; rows that had come meanwhile were skipped in silence."""
+    output = Output.of(kind, tmp_path, request)
+    add_files(tmp_path / "in", range(1))
+    run(numbered(spark, tmp_path / "in"), output, checkpoint, txnAppId="job")
+    assert forget_last_commit(checkpoint) == 0
+    run(numbered(spark, tmp_path / "in"), output, checkpoint, txnAppId="job")
+    assert output.numbers() == expected(1)
+    shutil.rmtree(checkpoint)
+    add_files(tmp_path / "in", range(1, 2))
+    with pytest.raises(StreamingQueryException, match=r"TransactionRewound: number 0 .* another"):
+        run(numbered(spark, tmp_path / "in"), output, checkpoint, txnAppId="job")
+    assert output.numbers() == expected(1)
+
+
 def test_an_output_that_is_gone_is_not_made_anew_in_silence(
     spark: SparkSession, tmp_path: Path, checkpoint: str
 ) -> None:

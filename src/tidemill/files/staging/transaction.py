@@ -6,7 +6,8 @@
                               number, and what was in it
 
 Only the last number of an id is remembered. The same number again changes nothing; a lower one is
-refused, because skipping it in silence would lose rows, and writing it would repeat them.
+refused, because skipping it in silence would lose rows, and writing it would repeat them. So is the
+same number of another run, whose numbers began anew.
 
 Invariant: rows and mark are one operation. Until then nobody sees anything of what was staged, and
 what is never committed is swept away.
@@ -31,6 +32,8 @@ from tidemill.shown import shown
 
 logger = logging.getLogger(__name__)
 
+_DIGEST_BYTES = 16  # of a mark's; behind them is the run's
+
 
 class Transaction(NamedTuple):
     """Who commits, and the how-manieth time: the numbers of an id grow, and may skip."""
@@ -38,6 +41,7 @@ class Transaction(NamedTuple):
     id: str
     number: int
     after: int | None = None  # the number it has to follow, -1: none; None: any that is lower
+    run: bytes = b""  # 16 bytes: to which run it belongs, or nothing; see `run_of`
 
     def checked(self) -> Transaction:
         """The same, if it can be one.
@@ -202,7 +206,15 @@ def outcome_of(
             "written again",
             last=mark.number,
         )
-    if parts and mark.digest and mark.digest != digest_of(parts):
+    run = mark.digest[_DIGEST_BYTES:]
+    if run and transaction.run and run != transaction.run:
+        raise TransactionRewound(
+            f"number {transaction.number} of transaction {transaction.id!r} was committed by "
+            "another run: its numbers began anew (was the checkpoint or the state deleted?); give "
+            "it a new id if its rows are to be written again",
+            last=mark.number,
+        )
+    if parts and mark.digest and mark.digest[:_DIGEST_BYTES] != digest_of(parts):
         logger.warning(
             "transaction %r has committed number %d with other rows (%d then, %d now), so that "
             "these are not written: two writes of one number need two ids",
@@ -215,7 +227,17 @@ def outcome_of(
 def mark_of(transaction: Transaction, first: int, parts: Sequence[StagedPart]) -> Mark:
     """What is to be stored with the rows, which begin at `first`."""
     rows = sum(part.rows for part in parts)
-    return Mark(transaction.id, transaction.number, first, first + rows - 1, digest_of(parts))
+    digest = digest_of(parts) + transaction.run
+    return Mark(transaction.id, transaction.number, first, first + rows - 1, digest)
+
+
+def run_of(name: str | None) -> bytes:
+    """What tells one run from another, by its name: 16 bytes, or none.
+
+    >>> len(run_of("5f0a")), run_of(None)
+    (16, b'')
+    """
+    return b"" if not name else xxh3_128(name.encode()).digest()
 
 
 def digest_of(parts: Sequence[StagedPart]) -> bytes:

@@ -194,4 +194,5 @@ def _check(path: Path, payload: pa.Schema) -> GivenFile:
 def _mark(transaction: Transaction, first: int, segments: Sequence[Segment]) -> Mark:
     rows = sum(segment.rows for segment in segments)
     digest = xxh3_128("".join(segment.digest for segment in segments).encode()).digest()
+    digest += transaction.run
     return Mark(transaction.id, transaction.number, first, first + rows - 1, digest)

@@ -31,7 +31,7 @@ def run_batch(
     try:
         run = place.batch()
         if set(run.done) >= set(pipeline.sinks):
-            run = BatchRun(run.number + 1)
+            run = BatchRun(run.number + 1, name=run.name)
         frames = batches(pipeline, spark)
         if place.folder is not None:
             for name, sink in pipeline.sinks.items():
@@ -49,6 +49,7 @@ def run_batch(
                     sink,
                     transaction=place.transaction(name, kind="batch"),
                     number=run.number,
+                    run=run.name,
                     # It was looked at: what is there now is what this run left when it was killed.
                     replaces=place.folder is not None and is_seen(sink),
                 )

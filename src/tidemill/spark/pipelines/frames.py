@@ -32,10 +32,15 @@ def streams(
     pipeline: Pipeline, spark: SparkSession, state: State, sink: str
 ) -> dict[str, DataFrame]:
     """What the query of a sink writes, from streams that are its own."""
-    frames = {
-        name: _load(pipeline, spark, name, consumer=state.consumer(sink))
-        for name in pipeline.sources
-    }
+    frames: dict[str, DataFrame] = {}
+    places: set[str] = set()
+    for name, source in pipeline.sources.items():
+        consumer = state.consumer(sink)
+        if source.place in places:
+            # Read a second time: two with one name would fence each other.
+            consumer = f"{consumer}.{name}"
+        places.add(source.place)
+        frames[name] = _load(pipeline, spark, name, consumer=consumer)
     return outputs(pipeline, frames)
 
 
@@ -66,14 +71,15 @@ def start_query(
 
 
 def write_batch(
-    frame: DataFrame, sink: Sink, *, transaction: str, number: int, replaces: bool
+    frame: DataFrame, sink: Sink, *, transaction: str, number: int, run: str, replaces: bool
 ) -> None:
     """Write everything to a sink, once also if it is repeated."""
     url = sink.url if is_remote(frame.sparkSession) else sink.folder or sink.url
     options = dict(sink.options)
     if sink.format == TIDEMILL:
         writer = frame.write.format(sink.format).mode("append").options(**options)
-        writer.option("txnAppId", transaction).option("txnVersion", number).save(url)
+        writer = writer.option("txnAppId", transaction).option("txnVersion", number)
+        (writer.option("txnRun", run) if run else writer).save(url)
         return
     mode = "overwrite" if replaces else options.pop("mode", "error")
     writer = frame.write.format(sink.format).mode(mode).options(**options)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ class BatchRun:
     number: int
     begun: tuple[str, ...] = ()  # sinks that it has begun to write
     done: tuple[str, ...] = ()  # ... and that are written
+    name: str = ""  # of all runs of this state; another state's are not taken for them
 
 
 class State:
@@ -96,9 +98,10 @@ class State:
             return BatchRun(time.time_ns() // 1_000)
         try:
             found = json.loads((self.folder / _BATCH).read_bytes())
-            return BatchRun(int(found["number"]), tuple(found["begun"]), tuple(found["done"]))
+            name = str(found.get("name", ""))  # An older release noted none.
+            return BatchRun(int(found["number"]), tuple(found["begun"]), tuple(found["done"]), name)
         except FileNotFoundError:
-            return BatchRun(0)
+            return BatchRun(0, name=secrets.token_hex(8))
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidPipeline(
                 f"{self.folder / _BATCH} does not tell the number of the last batch run: {error}"

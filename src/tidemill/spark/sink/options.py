@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemill.errors import InvalidInput
-from tidemill.files.staging.transaction import Transaction
+from tidemill.files.staging.transaction import Transaction, run_of
 from tidemill.names import check_name
 
 _NAMES = {
@@ -19,6 +19,7 @@ _NAMES = {
         "mergeSchema",
         "txnAppId",
         "txnVersion",
+        "txnRun",
         "checkpointLocation",
     )
 }
@@ -36,7 +37,7 @@ class SinkOptions:
     >>> SinkOptions.parse({"path": "orders/", "keys": "at"}, streaming=False)
     Traceback (most recent call last):
     tidemill.errors.InvalidInput: unknown option 'keys': there are bucket, checkpointLocation, \
-key, kind, mergeSchema, path, txnAppId, txnVersion
+key, kind, mergeSchema, path, txnAppId, txnRun, txnVersion
     """
 
     path: str
@@ -46,6 +47,7 @@ key, kind, mergeSchema, path, txnAppId, txnVersion
     merge_schema: bool = False  # whether columns that the queue lacks are added to it
     app_id: str | None = None  # of the transaction
     version: int | None = None  # of a batch write: the transaction's number
+    run: str | None = None  # of a batch write: the same version of another run is refused
     checkpoint: str | None = None  # of a streaming query
 
     @classmethod
@@ -67,6 +69,7 @@ key, kind, mergeSchema, path, txnAppId, txnVersion
             merge_schema=_one_of(found, "mergeSchema", ("true", "false")) == "true",
             app_id=found.get("txnappid"),
             version=_number(found, "txnVersion"),
+            run=found.get("txnrun"),
             checkpoint=found.get("checkpointlocation"),
         )
         options._check_transaction(streaming=streaming)
@@ -77,14 +80,15 @@ key, kind, mergeSchema, path, txnAppId, txnVersion
         """The transaction of a batch write; None if it has none."""
         if self.app_id is None or self.version is None:
             return None
-        return Transaction(self.app_id, self.version)
+        return Transaction(self.app_id, self.version, run=run_of(self.run))
 
     def _check_transaction(self, *, streaming: bool) -> None:
         if self.app_id is not None:
             check_name(self.app_id, what="transaction")
-        if streaming and self.version is not None:
+        if streaming and (self.version is not None or self.run is not None):
             raise InvalidInput(
-                "txnVersion is for batch writes: in a streaming query it is the number of the batch"
+                "txnVersion and txnRun are for batch writes: a streaming query has the number of "
+                "the batch, and its checkpoint"
             )
         if not streaming and (self.app_id is None) != (self.version is None):
             raise InvalidInput(

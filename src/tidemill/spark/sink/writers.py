@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tidemill.errors import Bug, InvalidInput, TidemillError
-from tidemill.files.staging.transaction import Outcome, StagedPart, Transaction
+from tidemill.files.staging.transaction import Outcome, StagedPart, Transaction, run_of
 from tidemill.spark.sink.checkpoint import query_id
 from tidemill.spark.sink.columns import check_names
 from tidemill.spark.sink.options import SinkOptions
@@ -83,8 +83,12 @@ class BatchWriter(_Job, DataSourceArrowWriter):
 class StreamWriter(_Job, DataSourceStreamArrowWriter):
     """The batches of a streaming query; the staging has the name of its transaction."""
 
+    def __init__(self, target: Target, name: str, run: bytes) -> None:
+        super().__init__(target, name)
+        self._run = run
+
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        self._commit(Transaction(self._name, batchId), messages)
+        self._commit(Transaction(self._name, batchId, run=self._run), messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
         self._abort()
@@ -105,7 +109,19 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     _check_mode(overwrite)
     check_names(parsed, schema)
     name = parsed.app_id or query_id(parsed.checkpoint)
-    return StreamWriter(Target.prepare(parsed, schema), name)
+    run = b"" if parsed.app_id is None else _run_of(parsed.checkpoint)
+    return StreamWriter(Target.prepare(parsed, schema), name, run)
+
+
+def _run_of(checkpoint: str | None) -> bytes:
+    """The query whose batches these are, so that the first one of another, whose checkpoint began
+    anew, is not taken for this one's again.
+    """
+    try:
+        return run_of(query_id(checkpoint))
+    except InvalidInput as error:
+        logger.debug("the numbers of batches alone tell repetitions: %s", error)
+        return b""
 
 
 def _check_mode(overwrite: bool) -> None:
