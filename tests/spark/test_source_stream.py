@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,8 @@ def test_where_a_new_query_begins(log: tm.Log, tmp_path: Path) -> None:
     assert begin(startingOffsets="earliest") == 1
     assert begin(startingOffsets="7") == 7
     assert begin(startingTimestamp=first.time.isoformat()) == 11
+    with pytest.raises(InvalidInput, match="startingTimestamp is in the future"):
+        begin(startingTimestamp=(datetime.now(UTC) + timedelta(hours=1)).isoformat())
     log.receiver("billing", start=15).close()
     assert begin(consumer="billing") == 15
     assert begin(consumer="billing", startingOffsets="20") == 20

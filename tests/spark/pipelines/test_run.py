@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,60 @@ def test_a_state_may_be_moved_and_without_it_nothing_is_written_a_second_time(
     with pytest.raises(tm.TransactionRewound, match="pipeline copy, sink output: number 0 of"):
         copy.run(spark, once=True)
     assert numbers_of(tmp_path / "out") == list(range(10))
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_state_that_was_deleted_after_its_first_run_skips_nothing_in_silence(
+    spark: SparkSession, tmp_path: Path, is_batch: bool
+) -> None:
+    @pipeline(source=tmp_path / "in", sink=tmp_path / "out")
+    def copy(numbers: Any) -> Any:
+        return numbers
+
+    send(tmp_path / "in", range(5))
+    copy.run(spark, once=not is_batch, batch=is_batch)
+    shutil.rmtree(tmp_path / "out.state")
+    send(tmp_path / "in", range(5, 10))
+    with pytest.raises(tm.TransactionRewound, match="another run"):
+        copy.run(spark, once=not is_batch, batch=is_batch)
+    assert numbers_of(tmp_path / "out") == list(range(5))
+
+
+def test_a_source_may_be_read_twice(spark: SparkSession, tmp_path: Path) -> None:
+    place = tmp_path / "in"
+
+    @pipeline(source={"one": place, "other": place}, sink=tmp_path / "out")
+    def both(one: Any, other: Any) -> Any:
+        return one.select("n").unionAll(other.selectExpr("-n AS n"))
+
+    expected: list[int] = []
+    for start in (1, 6):
+        send(place, range(start, start + 5))
+        both.run(spark, once=True)
+        expected += [*range(start, start + 5), *(-n for n in range(start, start + 5))]
+        assert sorted(numbers_of(tmp_path / "out")) == sorted(expected)
+
+
+def test_dead_letters_have_times_to_the_microsecond(spark: SparkSession) -> None:
+    at = "TIMESTAMP '2026-01-01 00:00:00.123456 UTC' AS at"
+    wall = "TIMESTAMP_NTZ '2026-01-01 00:00:00.654321' AS wall"
+    (letter,) = reject(spark.range(1).selectExpr("id", at, wall), "no use").collect()
+    row = json.loads(letter["row"])
+    assert (row["at"][-8:], row["wall"]) == (".123456Z", "2026-01-01T00:00:00.654321")
+
+
+def test_what_java_says_of_a_place_is_told_as_an_error_of_ours(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    sink = Sink("nothere://x/y", format="parquet")
+
+    @pipeline(source=tmp_path / "in", sink=sink, state=tmp_path / "state")
+    def copy(numbers: Any) -> Any:
+        return numbers
+
+    send(tmp_path / "in", range(1))
+    with pytest.raises(tm.PipelineFailed, match=r"pipeline copy, sink output: .*nothere"):
+        copy.run(spark, once=True)
 
 
 def test_a_continuous_run_follows_its_sources_and_ends_between_batches(
@@ -215,6 +270,7 @@ def test_a_query_that_spark_had_no_time_for_is_started_again(
         ),
         (lambda rows: rows["none"], tm.PipelineFailed, "its function failed: "),
         (lambda rows: 1 / 0, tm.PipelineFailed, "its function failed: ZeroDivisionError"),
+        (lambda rows: sys.exit(0), tm.PipelineFailed, "its function failed: SystemExit"),
         (
             lambda rows: rows.withColumnRenamed("n", "key"),
             tm.SchemaMismatch,

@@ -53,6 +53,16 @@ def numbers(log: Path | str) -> list[int]:
         return opened.read(rows_max=10**6).to_arrow().column("n").to_pylist()
 
 
+def test_columns_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["a.b", "x`y", "seq uence", "ü"]
+    table = pa.table({name: [1, 2] for name in names})
+    with tm.Log(tmp_path / "odd", schema=table.schema) as log, log.publisher() as out:
+        out.send(table)
+    replay(spark, tmp_path / "odd", tmp_path / "again")
+    with tm.Log(tmp_path / "again") as log:
+        assert log.read(rows_max=10).to_arrow().select(names).to_pylist() == table.to_pylist()
+
+
 @pytest.mark.parametrize("archived", [0, 1_500])
 def test_a_range_and_a_filter_choose_what_is_replayed_in_order(
     spark: SparkSession, tmp_path: Path, archived: int, monkeypatch: pytest.MonkeyPatch

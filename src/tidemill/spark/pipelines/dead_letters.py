@@ -9,6 +9,12 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 
 COLUMNS = ("source", "source_seq", "reason", "row")
+# All that a row has: Spark's own formats end at milliseconds.
+_AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 class Divided(NamedTuple):
@@ -36,7 +42,7 @@ def reject(frame: DataFrame, reason: str | Column, *, source: str | None = None)
         f.lit(source).cast("string").alias("source"),
         seq.cast("long").alias("source_seq"),
         (f.lit(reason) if isinstance(reason, str) else reason).cast("string").alias("reason"),
-        f.to_json(whole, {"ignoreNullFields": "false"}).alias("row"),
+        f.to_json(whole, _AS_JSON).alias("row"),
     )
 
 

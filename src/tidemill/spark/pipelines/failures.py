@@ -14,6 +14,7 @@ _OURS = re.compile(
 _LAST = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Warning|Interrupt)\b.*)$", re.MULTILINE)
 _ENDED = re.compile(r"terminated with exception: ")
 _LENGTH_MAX = 1_000
+_JAVAS = re.compile(r"An error occurred while calling [^\n]*\n: ([^\n]*)")
 
 
 def failed(
@@ -45,15 +46,27 @@ def failed(
     )
 
 
+def is_sparks(error: BaseException) -> bool:
+    """Whether Spark raised it, or the bridge to its Java did.
+
+    >>> is_sparks(KeyError("user"))
+    False
+    """
+    return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
 def _gist(error: BaseException, text: str) -> str:
     """The one line that says what is wrong."""
-    if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+    if not is_sparks(error):
         return f"{type(error).__name__}: {text}"
     if "Traceback (most recent call last)" in text:
         behind = text[text.rindex("Traceback (most recent call last)") :]
         lines = _LAST.findall(behind)
         if lines:
             return lines[0][:_LENGTH_MAX]
+    javas = _JAVAS.match(text)
+    if javas is not None:
+        return javas[1][:_LENGTH_MAX]
     parts = _ENDED.split(text, maxsplit=1)
     line = parts[-1].strip().partition("\n")[0]
     return re.sub(r"\s*SQLSTATE: \w+\s*$", "", line)[:_LENGTH_MAX]

@@ -55,7 +55,7 @@ def _called(pipeline: Pipeline, frames: Mapping[str, DataFrame]) -> dict[str, Da
         returned: Any = pipeline.function(**frames)
     except TidemillError:
         raise
-    except Exception as error:  # It is the user's code, which may raise anything.
+    except (Exception, SystemExit) as error:  # It is the user's code, which may raise anything.
         raise failed(error, pipeline.name, None, "its function") from error
     if isinstance(returned, DataFrame):
         expected = [name for name in pipeline.sinks if name != DEAD_LETTERS]

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemill.errors import InvalidPipeline
 from tidemill.limits import QUERY_STARTS_MAX
 from tidemill.spark.pipelines.definition import Pipeline
-from tidemill.spark.pipelines.failures import failed
+from tidemill.spark.pipelines.failures import failed, is_sparks
 from tidemill.spark.pipelines.frames import is_remote, start_query, streams
 from tidemill.spark.pipelines.parquet import check_folder, sweep
 from tidemill.spark.pipelines.state import Hold, State
@@ -259,7 +259,9 @@ def start(
             frame = streams(pipeline, spark, place, name)[name]
             try:
                 watches[name] = _Watch(partial(_start_query, frame, place, pipeline, name, trigger))
-            except PySparkException as error:
+            except Exception as error:
+                if not is_sparks(error):
+                    raise
                 raise failed(error, pipeline.name, name) from error
     except BaseException:
         for watch in watches.values():

@@ -29,7 +29,7 @@ from tidemill.spark.pipelines.failures import failed
 from tidemill.spark.reading import Between
 from tidemill.spark.replaying.choice import Choice, check_filter
 from tidemill.spark.sink.options import KINDS, SinkOptions
-from tidemill.spark.sink.parts import PART, StageRows, collected
+from tidemill.spark.sink.parts import staged
 from tidemill.spark.sink.target import Target
 from tidemill.spark.source.planning import plan
 from tidemill.spark.source.rows import open_rows
@@ -169,7 +169,7 @@ class _Driver:
             chosen = shaped.select(
                 *(shaped[f"`{one.replace('`', '``')}`"] for one in self._columns)
             )
-            return collected(chosen.mapInArrow(StageRows(self._target, self._id), PART))
+            return staged(chosen, self._target, self._id)
         except PySparkException as error:
             place = self._choice.source.place
             raise failed(error, place, None, "a task", job="replay of") from error

@@ -52,13 +52,22 @@ def collected(parts: DataFrame) -> list[StagedPart]:
     return [StagedPart(**row.asDict()) for row in parts.collect()]
 
 
+def staged(frame: DataFrame, target: Target, name: str) -> list[StagedPart]:
+    """Have the rows of a DataFrame staged by tasks of Spark."""
+    # `mapInArrow` looks columns up as SQL would, for which a dot or a quote in a name is too much.
+    plain = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+    return collected(plain.mapInArrow(_StageRows(target, name, tuple(frame.columns)), PART))
+
+
 @dataclass(frozen=True, slots=True)
-class StageRows:
-    """What `mapInArrow` calls to stage the rows of a DataFrame."""
+class _StageRows:
+    """What `mapInArrow` calls."""
 
     target: Target
     name: str
+    columns: tuple[str, ...]  # what the columns are called, in order
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chosen = self.target.columns.chosen
-        yield told(stage(self.target, self.name, (chosen(batch) for batch in batches)))
+        chosen, names = self.target.columns.chosen, list(self.columns)
+        rows = (chosen(batch.rename_columns(names)) for batch in batches)
+        yield told(stage(self.target, self.name, rows))

@@ -67,6 +67,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = rows.consumers().get(options.consumer or "")
         if options.start_us is not None:
             start = rows.seq_at(options.start_us)
+            if start == ends.next and options.start_us > time.time_ns() // 1_000:
+                raise InvalidInput(
+                    f"startingTimestamp is in the future, and {rows.place} has no row of that time "
+                    "yet: a query begins at a row; start it then, or leave earlier rows out by "
+                    "their time"
+                )
         elif options.start == "earliest":
             start = ends.first
         elif isinstance(options.start, int):
