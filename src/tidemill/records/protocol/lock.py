@@ -239,6 +239,11 @@ def commit(memo: Memo, call: Call, held: Held, changed: Metadata) -> Steps[None]
                 continue
         except OutcomeUnknown as error:
             unknown = error
+        except TidemillError as error:
+            if unknown is None:
+                raise
+            # What is refused now was sent before as well, and that may still be written.
+            raise _lost(memo, error) from error
         else:
             if answer is not None:
                 memo.seen = Seen(changed, answer, 0)
@@ -253,8 +258,13 @@ def commit(memo: Memo, call: Call, held: Held, changed: Metadata) -> Steps[None]
         if seen.metadata.grant != held.metadata.grant:
             memo.forget()
             raise _broken(memo, ended is not None, unknown)
-        if attempts > 1 and unknown is not None and not (yield from call.pause()):
-            raise _in_doubt(memo, "writes are not answered") from unknown
+        if attempts > 1 and unknown is not None:
+            try:
+                goes_on = yield from call.pause()
+            except TidemillError as error:  # The ring was closed, say.
+                raise _lost(memo, error) from error
+            if not goes_on:
+                raise _in_doubt(memo, "writes are not answered") from unknown
         generation = seen.generation
 
 
@@ -280,9 +290,7 @@ def _look_hard(memo: Memo, call: Call, unknown: OutcomeUnknown | None) -> Steps[
         # Whatever keeps from looking, also that the ring was closed, leaves it in doubt.
         if unknown is None:
             raise
-        raise _in_doubt(
-            memo, f"the answer was lost, and nobody could look since: {error}"
-        ) from error
+        raise _lost(memo, error) from error
 
 
 def _broken(memo: Memo, aborted: bool, unknown: OutcomeUnknown | None) -> TidemillError:
@@ -291,6 +299,10 @@ def _broken(memo: Memo, aborted: bool, unknown: OutcomeUnknown | None) -> Tidemi
     return _in_doubt(
         memo, "the answer was lost, and so many others have ended that it is forgotten"
     )
+
+
+def _lost(memo: Memo, error: TidemillError) -> OutcomeUnknown:
+    return _in_doubt(memo, f"the answer was lost, and nobody could make sure since: {error}")
 
 
 def _in_doubt(memo: Memo, why: str) -> OutcomeUnknown:

@@ -7,7 +7,7 @@ that nobody will ever look at.
 
 from __future__ import annotations
 
-from tidemill.errors import NotAQueue, OutcomeUnknown, Unavailable
+from tidemill.errors import Locked, NotAQueue, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.limits import RING_BUFFERS_PER_CALL
 from tidemill.records.protocol.creation import home_name
 from tidemill.records.protocol.lock import Call, acquire
@@ -41,6 +41,13 @@ def remove_ring(memo: Memo, call: Call) -> Steps[None]:
                 raise
             if not (yield from call.pause()):
                 raise unknown from error
+        except Locked:
+            raise  # the record was written since, and so cannot go any more
+        except TidemillError as error:
+            # What is refused now was sent before as well, and that may still be done.
+            if unknown is None:
+                raise
+            raise unknown from error
     yield from _delete(home_name(memo.buffers, memo.ring))
     for start in range(0, records, RING_BUFFERS_PER_CALL):
         indexes = range(start, min(start + RING_BUFFERS_PER_CALL, records))
