@@ -133,6 +133,30 @@ def test_redis_has_several_databases(redis: Redis) -> None:
 
 
 @pytest.mark.slow
+def test_a_member_of_a_redis_cluster_is_refused_before_anything_is_written(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    _needed(Redis)
+    with Redis(tmp_path_factory.mktemp("member"), "--cluster-enabled", "yes") as server:
+        # It has every key itself, and so would take them all, until the cluster grows.
+        said = greeting(server.port, b"CLUSTER ADDSLOTSRANGE 0 16383\r\n")
+        assert said == b"+OK\r\n"
+        with pytest.raises(tm.InvalidInput, match="Cluster, name a Redis that is by itself"):
+            tm.Ring(server.url_of("alerts"), capacity=10)
+        assert greeting(server.port, b"DBSIZE\r\n") == b":0\r\n"
+
+
+@pytest.mark.slow
+def test_redis_is_used_by_those_who_may_not_ask_whether_it_is_by_itself(
+    guarded_redis: tuple[Redis, int],
+) -> None:
+    port = guarded_redis[0].port
+    said = greeting(port, b"AUTH hush\r\nACL SETUSER plain on >hush4 ~tidemill:* +@all -info\r\n")
+    assert said.startswith(b"+OK\r\n")
+    assert _works(f"redis://plain:hush4@127.0.0.1:{port}/alerts")
+
+
+@pytest.mark.slow
 def test_settings_of_redis_that_void_what_it_confirms_are_told(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -51,6 +51,7 @@ class RedisLink:
             if address.password:
                 login = (address.user, address.password) if address.user else (address.password,)
                 self.call("AUTH", *login, within_s=within_s)
+            self._check_alone(within_s)
             # Something answers there, before anything is written to it.
             self.call("SELECT", address.home or "0", within_s=within_s)
         except BaseException:
@@ -88,6 +89,17 @@ class RedisLink:
         self._is_whole = False
         self._answers.close()
         self._socket.close()
+
+    def _check_alone(self, within_s: float) -> None:
+        """Refuse a member of a cluster. It takes the keys that happen to be its own, so that a ring
+        would fail at some later record only.
+        """
+        try:
+            told = self.call("INFO", "cluster", within_s=within_s)
+        except (NoAccess, StorageFailed):
+            return  # Not everybody may ask; then a key that belongs elsewhere tells.
+        if isinstance(told, bytes) and b"cluster_enabled:1" in told.split():
+            raise InvalidInput(f"Redis at {self._where} cannot be used{_CLUSTER}")
 
     @property
     def _where(self) -> str:
