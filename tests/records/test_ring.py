@@ -87,7 +87,7 @@ class TestValues:
 
     def test_every_entry_up_to_the_largest_fits_whatever_lies_beside_it(self) -> None:
         ring = Ring.on(
-            MemoryStore(record_bytes_max=1_000), "alerts", capacity=9, slots_per_record=3
+            MemoryStore(record_bytes_max=10_000), "alerts", capacity=9, slots_per_record=3
         )
         most = ring.info().entry_bytes_max
         assert most > 250

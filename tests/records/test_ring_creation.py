@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 import tidemill as tm
+from tests.services.mariadb import MariaDB
+from tidemill.limits import NAME_LENGTH_MAX, RING_GROUPS_MAX, RING_OUTCOMES_KEPT
 from tidemill.records.memory import MemoryStore
 from tidemill.records.protocol import creation
 from tidemill.records.protocol.geometry import Geometry
 from tidemill.records.protocol.lock import Call
-from tidemill.records.protocol.metadata import Metadata
+from tidemill.records.protocol.metadata import METADATA_BYTES_MAX, Metadata
 from tidemill.records.protocol.requests import (
     CreateMetadata,
     GetBuffers,
@@ -232,6 +234,39 @@ def test_measures_that_make_no_sense_are_refused_and_leave_no_trace(
     with pytest.raises(tm.InvalidInput, match=message):
         Ring.on(store, "alerts", **options)
     assert store._records == {}
+
+
+def test_a_ring_is_made_only_where_its_metadata_will_always_fit() -> None:
+    store = MemoryStore(record_bytes_max=METADATA_BYTES_MAX)
+    ring = Ring.on(store, "alerts", capacity=5, slots_per_record=1)
+    for _ in range(RING_OUTCOMES_KEPT):
+        ring.enqueue(b"x", overwrite=True)
+    for number in range(1, RING_GROUPS_MAX):
+        ring.group(f"g{number:0{NAME_LENGTH_MAX - 1}}")
+    ring.group("default").remove()
+    ring.group("g" * NAME_LENGTH_MAX)
+    kept = store.get("alerts:ring")
+    assert kept is not None
+    assert len(kept.data) == METADATA_BYTES_MAX  # so that it is no more than needed, either
+    small = MemoryStore(record_bytes_max=METADATA_BYTES_MAX - 1)
+    with pytest.raises(tm.InvalidInput, match="raise what the server takes"):
+        Ring.on(small, "alerts", capacity=5, slots_per_record=1)
+    assert small._records == {}
+    # Buffers may lie where records are small.
+    Ring.on(store, "apart", capacity=5, slots_per_record=1, buffers=(small, "apart"))
+
+
+@pytest.mark.slow
+def test_a_mysql_that_takes_short_packets_only_makes_no_ring(
+    mariadb: MariaDB, database: str
+) -> None:
+    [[before]] = mariadb.execute("SELECT @@GLOBAL.max_allowed_packet")
+    mariadb.execute("SET GLOBAL max_allowed_packet = 5120")
+    try:
+        with pytest.raises(tm.InvalidInput, match="max_allowed_packet"):
+            tm.Ring(mariadb.url(database, "alerts"), capacity=5, slots_per_record=1)
+    finally:
+        mariadb.execute(f"SET GLOBAL max_allowed_packet = {before}")
 
 
 def test_a_name_outside_the_grammar_is_refused() -> None:

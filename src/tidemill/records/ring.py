@@ -18,6 +18,7 @@ from tidemill.records.opening import open_records
 from tidemill.records.protocol.creation import (
     FIRST_GROUP,
     check_geometry,
+    check_room,
     make_ring,
     missing,
     open_ring,
@@ -159,6 +160,7 @@ class Ring(RingEnd, Closing):
         if found is None:
             if capacity is None:
                 raise missing(name, store.place)
+            check_room(store.place, store.record_bytes_max)
             most = min(buffers.record_bytes_max, 2**32 - 1)
             shape = Geometry.plan(capacity, SLOTS_PER_RECORD if slots is None else slots, most)
             call = Call(os.urandom(16), os.urandom(16), lock_ms, patience_s)

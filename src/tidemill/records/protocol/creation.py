@@ -10,11 +10,19 @@ maker may die in between, and leave a few bytes that nobody looks at.
 
 from __future__ import annotations
 
-from tidemill.errors import Corrupt, GeometryMismatch, NotAQueue, OutcomeUnknown, UnknownFormat
+from tidemill.errors import (
+    Corrupt,
+    GeometryMismatch,
+    InvalidInput,
+    NotAQueue,
+    OutcomeUnknown,
+    UnknownFormat,
+)
 from tidemill.records.protocol.geometry import Geometry
 from tidemill.records.protocol.lock import Call
 from tidemill.records.protocol.metadata import (
     BUFFERS_APART,
+    METADATA_BYTES_MAX,
     Group,
     Metadata,
     decode_metadata,
@@ -111,6 +119,16 @@ def make_ring(
                 f"whether ring {name!r} was made is not known: writes are not answered, or others "
                 "remove it; try again"
             )
+
+
+def check_room(place: str, record_bytes_max: int) -> None:
+    """Refuse to make a ring where its metadata would not fit some day."""
+    if record_bytes_max < METADATA_BYTES_MAX:
+        raise InvalidInput(
+            f"{place} takes records of {record_bytes_max} bytes, and a ring needs "
+            f"{METADATA_BYTES_MAX}: raise what the server takes (max_allowed_packet of MySQL and "
+            "MariaDB)"
+        )
 
 
 def check_geometry(name: str, found: Geometry, capacity: int | None, slots: int | None) -> None:

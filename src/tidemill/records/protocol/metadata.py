@@ -23,7 +23,13 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from tidemill.errors import Corrupt, InvalidName, UnknownFormat
-from tidemill.limits import RING_CAPACITY_MAX, RING_OUTCOMES_KEPT, RING_SLOTS_PER_RECORD_MAX
+from tidemill.limits import (
+    NAME_LENGTH_MAX,
+    RING_CAPACITY_MAX,
+    RING_GROUPS_MAX,
+    RING_OUTCOMES_KEPT,
+    RING_SLOTS_PER_RECORD_MAX,
+)
 from tidemill.names import check_name
 from tidemill.records.protocol.geometry import Geometry
 
@@ -35,6 +41,15 @@ _HEADER = struct.Struct("<4sHH8sQIHHQqqqq16s16sQ")
 _GROUP = struct.Struct("<qqB")
 _OUTCOME = struct.Struct("<16sqqII")
 _CHECK = struct.Struct("<Q")
+
+# The largest record that there can be: a store that takes less would lock a ring for good, some
+# operations or groups after it was made.
+METADATA_BYTES_MAX = (
+    _HEADER.size
+    + RING_GROUPS_MAX * (_GROUP.size + NAME_LENGTH_MAX)
+    + RING_OUTCOMES_KEPT * _OUTCOME.size
+    + _CHECK.size
+)
 
 
 class What(IntEnum):
