@@ -5,6 +5,7 @@ through a real shell.
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 from itertools import count
@@ -161,6 +162,28 @@ def test_bad_input_leaves_no_trace(commands: Commands, ring: str) -> None:
     assert "has no entry at offset 7; it is empty" in outside.error()["message"]
 
 
+def test_a_ring_is_removed_by_whoever_is_sure(commands: Commands, ring: str) -> None:
+    commands.good("put", ring, "x")
+    refused = commands.run("remove", ring)
+    assert refused.status == 12
+    assert "add --yes" in refused.err
+    assert commands.good("info", ring, "--json").json()["length"] == 1
+    name = ring.rpartition("/")[2]
+    assert commands.good("remove", ring, "--yes").out == f"removed ring {name}\n"
+    gone = commands.run("remove", ring, "--yes")
+    assert "there is no ring" in gone.err
+    assert gone.status == commands.run("info", ring).status != 0
+
+
+def test_a_ring_whose_buffers_are_lost_is_removed(commands: Commands, url: str) -> None:
+    lost = f"memory:{url.rpartition('/')[2]}"
+    with tm.Ring(url, capacity=3, buffers=lost):
+        pass
+    assert "name that as `buffers`" in commands.run("info", url).err
+    assert commands.good("remove", url, "--yes", "--json").json()["removed"] is True
+    assert "there is no ring" in commands.run("info", url).err
+
+
 @pytest.mark.slow
 def test_settings_that_void_what_the_store_confirms_are_told(
     commands: Commands, tmp_path_factory: pytest.TempPathFactory
@@ -247,3 +270,40 @@ def test_watch_ends_with_an_interrupt(shell: Shell, ring: str) -> None:
         assert watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
         assert watching.wait(60) == 0
+
+
+def _asked(shell: Shell, script: str, answer: str) -> tuple[str, int]:
+    """What a script asks on a terminal, and its status after this answer."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=shell.folder,
+        env=shell.environment,
+        stdin=follower,
+        stdout=subprocess.PIPE,
+        stderr=follower,
+    )
+    os.close(follower)
+    asked = b""
+    while b"[y/N]" not in asked:
+        asked += os.read(leader, 1000)
+    os.write(leader, f"{answer}\n".encode())
+    process.communicate(timeout=60)
+    os.close(leader)
+    return asked.decode(), process.returncode
+
+
+def test_on_a_terminal_a_removal_asks_and_says_what_is_left_behind(
+    shell: Shell, ring: str, url: str, redis: Redis
+) -> None:
+    asked, status = _asked(shell, f"tidemill ring remove {ring}", "")
+    assert "which has 0 entries?" in asked
+    assert status == 12
+    tm.Ring(ring).close()
+    apart = redis.url_of(f"apart-{os.getpid()}-{next(_names)}")
+    tm.Ring(apart, capacity=3, buffers=url).close()
+    asked, status = _asked(shell, f"tidemill ring remove {apart}", "y")
+    assert "leave behind what is in other stores?" in asked
+    assert status == 0
+    with pytest.raises(tm.NotAQueue):
+        tm.Ring(apart, buffers=url)

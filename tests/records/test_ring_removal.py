@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 import tidemill as tm
+from tests.services.redis import Redis
+from tidemill.records.address import RecordAddress
 from tidemill.records.memory import MemoryStore
+from tidemill.records.redis_link import RedisLink
 from tidemill.records.ring import Ring
 
 
@@ -47,3 +52,63 @@ def test_a_removal_that_is_never_answered_ends_with_patience() -> None:
     with pytest.raises(tm.OutcomeUnknown):
         ring.remove()
     assert ring.info().length == 0
+
+
+class Apart:
+    """Two databases of a Redis: one for the metadata of a ring, one for its buffers."""
+
+    def __init__(self, redis: Redis, name: str) -> None:
+        self.metadata = f"redis://127.0.0.1:{redis.port}/3/{name}"
+        self.buffers = f"redis://127.0.0.1:{redis.port}/4/{name}"
+
+    def keys(self, url: str, *, flushed: bool = False) -> int:
+        with closing(RedisLink(RecordAddress.parse(url), 5)) as link:
+            if flushed:
+                link.call("FLUSHDB", within_s=5)
+            return int(link.call("DBSIZE", within_s=5))
+
+
+@pytest.fixture
+def apart(redis: Redis) -> Apart:
+    """A ring with an entry, the only one in its databases."""
+    made = Apart(redis, "apart")
+    for url in (made.metadata, made.buffers):
+        made.keys(url, flushed=True)
+    with tm.Ring(made.metadata, capacity=10, buffers=made.buffers) as ring:
+        ring.enqueue(b"x")
+    return made
+
+
+def test_a_ring_whose_buffers_were_lost_says_so_and_can_be_removed(apart: Apart) -> None:
+    assert apart.keys(apart.buffers, flushed=True) == 0
+    with pytest.raises(tm.GeometryMismatch, match="or that one has lost them"):
+        tm.Ring(apart.metadata, buffers=apart.buffers)
+    tm.Ring.remove_at(apart.metadata, buffers=apart.buffers)
+    assert apart.keys(apart.metadata) == 0
+    with tm.Ring(apart.metadata, capacity=5, buffers=apart.buffers) as ring:
+        assert ring.enqueue(b"y") == 0
+
+
+def test_a_ring_is_removed_without_being_opened_and_so_are_the_buffers_that_are_named(
+    apart: Apart,
+) -> None:
+    with pytest.raises(tm.NotAQueue, match="there is no ring 'other'"):
+        tm.Ring.remove_at(apart.metadata.replace("apart", "other"))
+    assert apart.keys(apart.buffers) == 2  # that of the entry, and the one that says whose it is
+    tm.Ring.remove_at(apart.metadata)
+    assert (apart.keys(apart.metadata), apart.keys(apart.buffers)) == (0, 2)
+    with tm.Ring(apart.metadata, capacity=10, buffers=apart.buffers) as ring:
+        ring.enqueue(b"x")
+    tm.Ring.remove_at(apart.metadata, buffers=apart.buffers)
+    assert (apart.keys(apart.metadata), apart.keys(apart.buffers)) == (0, 2)
+
+
+def test_a_ring_with_everything_in_one_store_is_removed_whole(redis: Redis) -> None:
+    url = Apart(redis, "whole").metadata
+    Apart(redis, "whole").keys(url, flushed=True)
+    with tm.Ring(url, capacity=10, slots_per_record=1) as ring:
+        ring.enqueue_many([b"x"] * 9)
+    with pytest.raises(tm.GeometryMismatch, match="in the same store"):
+        tm.Ring.remove_at(url, buffers=url)
+    tm.Ring.remove_at(url)
+    assert Apart(redis, "whole").keys(url) == 0

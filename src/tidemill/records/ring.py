@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from tidemill.clock import wait_seconds
 from tidemill.closing import Closing
-from tidemill.errors import InvalidInput, QueueFull
+from tidemill.errors import InvalidInput, NotAQueue, QueueFull
 from tidemill.limits import RING_LOCK_MS_MAX
 from tidemill.names import check_name
 from tidemill.records.driving import Driver
@@ -19,6 +20,8 @@ from tidemill.records.protocol.creation import (
     FIRST_GROUP,
     check_geometry,
     check_room,
+    find_ring,
+    has_buffers,
     make_ring,
     missing,
     open_ring,
@@ -317,6 +320,38 @@ class Ring(RingEnd, Closing):
         call, id = self._core.call()
         self._core.run(remove_ring(self._core.memo, call), id)
         self.close()
+
+    @staticmethod
+    def remove_at(url: str, *, buffers: str | None = None) -> None:
+        """Remove a ring without opening it, which takes no more than its own record.
+
+        It is for a ring that cannot be opened any more, because the store of its buffers is gone,
+        or has lost them. Entries go with it if they are in the same store, or in the one that
+        `buffers` names; in any other they stay, and nobody looks at them again.
+
+        >>> import tidemill as tm
+        >>> tm.Ring("memory:doc-remove-at", capacity=10).close()
+        >>> tm.Ring.remove_at("memory:doc-remove-at")
+        >>> tm.Ring.remove_at("memory:doc-remove-at")
+        Traceback (most recent call last):
+        tidemill.errors.NotAQueue: there is no ring 'doc-remove-at' at memory
+        """
+        with ExitStack() as stack:
+            store, name = open_records(url)
+            stack.callback(store.close)
+            apart: tuple[RecordStore, str | None] = (store, None)
+            if buffers is not None:
+                apart = open_records(buffers)
+                stack.callback(apart[0].close)
+            driver = Driver(name, store, apart[0])
+            found = driver.run_beside(find_ring(name))
+            if found is None:
+                raise NotAQueue(f"there is no ring {name!r} at {store.place}")
+            is_known = has_buffers(name, found, apart[1])
+            memo = Memo(name, found.ring, apart[1])
+            core = Core(memo, driver, LOCK_MS, patience_s=3 * LOCK_MS / 1_000, outlasts=True)
+            call, id = core.call()
+            core.run(remove_ring(memo, call, has_buffers=is_known), id)
 
     def close(self) -> None:
         """Let go of the store; the ring stays there. Closing again does nothing."""

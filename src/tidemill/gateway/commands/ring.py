@@ -24,6 +24,7 @@ from tidemill.gateway.refusal import NotFound, Stopped
 from tidemill.gateway.ring_entries import FORMATS, open_lines, parsed, write_entries
 from tidemill.gateway.ring_opening import info_document, open_ring, problems_of, ring_address
 from tidemill.gateway.standard_streams import check_open
+from tidemill.records.address import RecordAddress
 from tidemill.records.ring_end import RingEnd
 
 PUT_DETAILS = """
@@ -38,6 +39,10 @@ TAKE_DETAILS = """
 Each entry is a line: {"offset":7,"value":...} for JSON, {"offset":7,"text":"..."} for bytes, and
 {"offset":7,"base64":"..."} for bytes that are no text; --format lines writes the values alone. What
 was taken is out of the ring when it is written: if it cannot be, the message says what was lost.
+"""
+REMOVE_DETAILS = """
+On a terminal it asks first. If the store with the entries is gone, leave --buffers out: entries in
+a store that is not named stay there, and nobody looks at them again.
 """
 
 _TOGETHER_MAX = 1_000  # entries that go in under one lock
@@ -186,6 +191,23 @@ def _group(options: argparse.Namespace, console: Console) -> None:
     console.result(words, {"group": options.name, "created": is_new, "entries": length})
 
 
+def _remove(options: argparse.Namespace, console: Console) -> None:
+    console.confirm(lambda: _about_removal(options), is_sure=options.yes)
+    tm.Ring.remove_at(options.queue, buffers=options.buffers)
+    name = RecordAddress.parse(options.queue).name
+    console.result(f"removed ring {name}", {"ring": name, "removed": True})
+
+
+def _about_removal(options: argparse.Namespace) -> str:
+    """What to ask before a ring goes; also one that cannot be opened."""
+    try:
+        with open_ring(options) as ring:
+            left = counted(ring.info().length, "entry", "entries")
+            return f"Remove ring {ring.name}, which has {left}?"
+    except tm.GeometryMismatch as mismatch:
+        return f"{mismatch}\nRemove the ring, and leave behind what is in other stores?"
+
+
 def _add_buffers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--buffers", metavar="URL", help="the entries are in another store, at this address"
@@ -273,6 +295,12 @@ def _group_arguments(parser: argparse.ArgumentParser) -> None:
     _add_buffers(parser)
 
 
+def _remove_arguments(parser: argparse.ArgumentParser) -> None:
+    add_ring(parser)
+    add_yes(parser)
+    _add_buffers(parser)
+
+
 _URL = "redis://localhost/alerts"
 
 COMMAND = Command(
@@ -331,6 +359,14 @@ COMMAND = Command(
             ),
             arguments=_group_arguments,
             run=_group,
+        ),
+        Command(
+            name="remove",
+            summary="remove a ring with its entries, also one that cannot be opened any more",
+            details=REMOVE_DETAILS,
+            examples=(f"tidemill ring remove {_URL} --yes",),
+            arguments=_remove_arguments,
+            run=_remove,
         ),
         WATCH_COMMAND,
     ),

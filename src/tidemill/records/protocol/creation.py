@@ -61,27 +61,44 @@ def open_ring(name: str, buffers: str | None) -> Steps[Metadata | None]:
         homeless, found = found.ring, (yield from _find(name, buffers))
         if found is not None and found.ring == homeless:
             raise GeometryMismatch(
-                f"ring {name!r} has its buffers in another store than the one given as `buffers`"
+                f"ring {name!r} has its buffers in another store than the one given as `buffers`, "
+                "or that one has lost them: name the right one, or remove the ring with "
+                "tm.Ring.remove_at or `tidemill ring remove`"
             )
     return found
 
 
-def _find(name: str, buffers: str | None) -> Steps[Metadata | None]:
-    """What the metadata record says, if the buffers are where it says."""
+def find_ring(name: str) -> Steps[Metadata | None]:
+    """What the metadata record says, wherever the buffers are; None if there is no ring."""
     record = yield GetMetadata()
     if record is None:
         return None
     try:
-        found = decode_metadata(record.data)
+        return decode_metadata(record.data)
     except Corrupt as error:
         raise Corrupt(f"ring {name!r}: {error}") from error
     except UnknownFormat as error:
         raise UnknownFormat(f"ring {name!r}: {error}; a newer Tidemill made it") from error
-    if bool(found.flags & BUFFERS_APART) != (buffers is not None):
+
+
+def has_buffers(name: str, found: Metadata, buffers: str | None) -> bool:
+    """Whether the buffers are where the caller says; not if he names no store and they are in one
+    of their own. To name one for a ring that has none is a mistake.
+    """
+    is_apart = bool(found.flags & BUFFERS_APART)
+    if buffers is not None and not is_apart:
         raise GeometryMismatch(
             f"ring {name!r} has its buffers in the same store: open it without `buffers`"
-            if buffers is not None
-            else f"ring {name!r} has its buffers in another store: name that as `buffers`"
+        )
+    return is_apart == (buffers is not None)
+
+
+def _find(name: str, buffers: str | None) -> Steps[Metadata | None]:
+    """What the metadata record says, if the buffers are where it says."""
+    found = yield from find_ring(name)
+    if found is not None and not has_buffers(name, found, buffers):
+        raise GeometryMismatch(
+            f"ring {name!r} has its buffers in another store: name that as `buffers`"
         )
     return found
 

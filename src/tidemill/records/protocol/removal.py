@@ -15,8 +15,8 @@ from tidemill.records.protocol.memo import Memo
 from tidemill.records.protocol.requests import DeleteBuffer, DeleteMetadata, GetBuffers, Steps
 
 
-def remove_ring(memo: Memo, call: Call) -> Steps[None]:
-    """Remove a ring, with everything that is in it."""
+def remove_ring(memo: Memo, call: Call, *, has_buffers: bool = True) -> Steps[None]:
+    """Remove a ring, with everything that is in it, unless nobody knows where its buffers are."""
     unknown: OutcomeUnknown | None = None
     while True:
         try:
@@ -48,6 +48,8 @@ def remove_ring(memo: Memo, call: Call) -> Steps[None]:
             if unknown is None:
                 raise
             raise unknown from error
+    if not has_buffers:
+        return
     yield from _delete(home_name(memo.buffers, memo.ring))
     for start in range(0, records, RING_BUFFERS_PER_CALL):
         indexes = range(start, min(start + RING_BUFFERS_PER_CALL, records))
