@@ -102,6 +102,7 @@ MANIFEST_BYTES_MAX = 64 * MIB
 MANIFEST_SEGMENTS = 256  # that stand in a manifest; twice as many, and the older half is a page
 COMPACTED_SEGMENTS = 16  # small ones side by side that become one
 RECORD_NAME_LENGTH_MAX = 128  # of a record in a store: the name of a ring, and what follows it
+RECORD_BYTES_MAX = 64 * MIB  # of the data of a record, where its store takes as many
 RING_CAPACITY_MAX = 2**31  # entries of one ring
 RING_SLOTS_PER_RECORD_MAX = 64 * KIB
 RING_OVERWRITES_MAX = 1_000  # entries written over others by one call, or one record if it has more

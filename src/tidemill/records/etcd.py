@@ -8,22 +8,27 @@ Any member of a cluster answers as all of them would; when one does not answer, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from tidemill.limits import MIB
 from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size, chunked
-from tidemill.records.etcd_link import EtcdLink, packed, unpacked
+from tidemill.records.etcd_link import (
+    RECORD_BYTES_MAX,
+    RECORDS_MAX,
+    EtcdLink,
+    packed,
+    unpacked,
+)
 from tidemill.records.links import Links, Lost
 from tidemill.records.store import ManyAtOnce, Record, Write
 
 _PREFIX = "tidemill/"
-# etcd takes requests of 1.5 MiB unless it is told otherwise, and cannot be asked for the bound.
-RECORD_BYTES_MAX = MIB
 _CHUNK_BYTES = MIB
-_CHUNK_RECORDS = 100  # etcd takes 128 unless it is told otherwise
 _TXN = "/v3/kv/txn"
+
+T = TypeVar("T")
 
 
 class EtcdStore(ManyAtOnce):
@@ -41,9 +46,8 @@ class EtcdStore(ManyAtOnce):
         """These records, with one round trip for many of them."""
         asked = [{"request_range": {"key": _key(name)}} for name in names]
         found: list[Record | None] = []
-        for chunk in chunked(asked, [0] * len(asked), _CHUNK_BYTES, _CHUNK_RECORDS):
-            answer = self._read({"success": chunk})
-            found += [_record(one["response_range"]) for one in answer["responses"]]
+        for chunk in chunked(asked, [0] * len(asked), _CHUNK_BYTES, RECORDS_MAX):
+            found += self._read({"success": chunk}, _records_of(len(chunk)))
         return found
 
     def write_many(self, writes: Sequence[Write]) -> list[int | None]:
@@ -51,27 +55,20 @@ class EtcdStore(ManyAtOnce):
         asked = [self._asked(write) for write in writes]
         sizes = [len(write.data) for write in writes]
         written: list[int | None] = []
-        for chunk in chunked(asked, sizes, _CHUNK_BYTES, _CHUNK_RECORDS):
+        for chunk in chunked(asked, sizes, _CHUNK_BYTES, RECORDS_MAX):
             # One transaction within another for each: what one finds is nothing to the others.
             steps = [{"request_txn": one} for one in chunk]
-            answer = self._write({"success": steps})
-            revision = int(answer["header"]["revision"])
-            written += [
-                revision if one["response_txn"].get("succeeded") else None
-                for one in answer["responses"]
-            ]
+            written += self._write({"success": steps}, _revisions_of(len(chunk)))
         return written
 
     def delete(self, name: str, generation: int) -> bool:
         """Delete a record if it has this generation; False if it has another, or is gone."""
         key = _key(name)
-        done = self._write(
-            {
-                "compare": [_unchanged(key, generation)],
-                "success": [{"request_delete_range": {"key": key}}],
-            }
-        )
-        return bool(done.get("succeeded"))
+        asked = {
+            "compare": [_unchanged(key, generation)],
+            "success": [{"request_delete_range": {"key": key}}],
+        }
+        return self._write(asked, _was_done)
 
     def problems(self) -> tuple[str, ...]:
         """Nothing: what etcd confirms is on the disks of most members."""
@@ -89,18 +86,28 @@ class EtcdStore(ManyAtOnce):
             "success": [{"request_put": {"key": key, "value": packed(write.data)}}],
         }
 
-    def _read(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return self._links.read(lambda link, within_s: self._call(link, asked, within_s))
+    def _read(self, asked: dict[str, Any], understand: Callable[[dict[str, Any]], T]) -> T:
+        return self._links.read(
+            lambda link, within_s: self._call(link, asked, within_s, understand)
+        )
 
-    def _write(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return self._links.write(lambda link, within_s: self._call(link, asked, within_s))
+    def _write(self, asked: dict[str, Any], understand: Callable[[dict[str, Any]], T]) -> T:
+        return self._links.write(
+            lambda link, within_s: self._call(link, asked, within_s, understand)
+        )
 
-    def _call(self, link: EtcdLink, asked: dict[str, Any], within_s: float) -> dict[str, Any]:
+    def _call(
+        self,
+        link: EtcdLink,
+        asked: dict[str, Any],
+        within_s: float,
+        understand: Callable[[dict[str, Any]], T],
+    ) -> T:
         # A member that is silent shall not use up the time that the others would need.
         if len(self._address.hosts) > 1:
             within_s /= 2
         try:
-            return link.call(_TXN, asked, within_s)
+            return link.call(_TXN, asked, within_s, understand)
         except Lost:
             self._turn_from(link.member)
             raise
@@ -131,6 +138,41 @@ def _key(name: str) -> str:
 def _unchanged(key: str, generation: int) -> dict[str, Any]:
     """That a key was last changed by this revision; by none, if it is 0."""
     return {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": str(generation)}
+
+
+def _records_of(count: int) -> Callable[[dict[str, Any]], list[Record | None]]:
+    """What was found, of an answer to so many questions."""
+    return lambda said: [_record(one["response_range"]) for one in _responses(said, count)]
+
+
+def _revisions_of(count: int) -> Callable[[dict[str, Any]], list[int | None]]:
+    """What the records have now that were written, of an answer about so many."""
+
+    def understand(said: dict[str, Any]) -> list[int | None]:
+        revision = int(said["header"]["revision"])
+        done = [_is_done(one["response_txn"]) for one in _responses(said, count)]
+        return [revision if is_done else None for is_done in done]
+
+    return understand
+
+
+def _responses(said: dict[str, Any], count: int) -> list[Any]:
+    found = said["responses"]
+    if not isinstance(found, list) or len(found) != count:
+        raise ValueError("it is not to what was asked")
+    return found
+
+
+def _was_done(said: dict[str, Any]) -> bool:
+    """The same of a whole answer: one that says nothing at all is none."""
+    if "header" not in said:
+        raise ValueError("it has no header")
+    return _is_done(said)
+
+
+def _is_done(said: dict[str, Any]) -> bool:
+    """Whether the comparison of a transaction held; etcd leaves out what is false."""
+    return {True: True, False: False}[said.get("succeeded", False)]
 
 
 def _record(answer: dict[str, Any]) -> Record | None:

@@ -10,12 +10,14 @@ import base64
 import http.client
 import json
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tidemill.errors import DiskFull, NoAccess, StorageFailed, TidemillError, TooLarge
+from tidemill.limits import MIB
 from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
-from tidemill.records.links import Busy, Lost
+from tidemill.records.links import GARBLED, Busy, Lost
 from tidemill.records.sockets import Arriving, connected
 
 # What etcd says when it did nothing, and may if asked again. The others that a client is to repeat
@@ -32,6 +34,13 @@ _REFUSED: dict[str, tuple[type[TidemillError], str]] = {
 }
 # gRPC's numbers for: cancelled, unknown, deadline exceeded, aborted, internal, unavailable.
 _UNCERTAIN = {1, 2, 4, 10, 13, 14}
+# etcd takes requests of 1.5 MiB unless it is told otherwise, and cannot be asked for the bound.
+RECORD_BYTES_MAX = MIB
+RECORDS_MAX = 100  # in one request; etcd takes 128 unless it is told otherwise
+_ANSWER_BYTES_MAX = 2 * RECORDS_MAX * RECORD_BYTES_MAX  # base64 makes four bytes of three
+_PIECE_BYTES = MIB  # of an answer, for which room is made before it is there
+
+T = TypeVar("T")
 
 
 class EtcdLink:
@@ -46,11 +55,12 @@ class EtcdLink:
         self._socket = connected(address, member, "etcd", within_s)
         try:
             # Something answers there, and knows a leader, before anything is written to it.
-            if self.call("/v3/maintenance/status", {}, within_s).get("leader", "0") == "0":
+            leader = self.call("/v3/maintenance/status", {}, within_s, _leader)
+            if not leader:
                 raise Lost(f"etcd at {self._where} has no leader")
             if address.user:
                 login = {"name": address.user, "password": address.password}
-                self._token = str(self.call("/v3/auth/authenticate", login, within_s)["token"])
+                self._token = self.call("/v3/auth/authenticate", login, within_s, _token)
         except BaseException:
             self.close()
             raise
@@ -59,8 +69,14 @@ class EtcdLink:
     def is_stale(self) -> bool:
         return not self._is_whole or is_readable(self._socket.fileno())
 
-    def call(self, path: str, asked: dict[str, Any], within_s: float) -> dict[str, Any]:
-        """Ask, and wait for the answer."""
+    def call(
+        self,
+        path: str,
+        asked: dict[str, Any],
+        within_s: float,
+        understand: Callable[[dict[str, Any]], T],
+    ) -> T:
+        """Ask, wait for the answer, and make of it what it means."""
         body = json.dumps(asked).encode()
         token = f"Authorization: {self._token}\r\n" if self._token else ""
         head = (
@@ -75,15 +91,18 @@ class EtcdLink:
             answer = http.client.HTTPResponse(arriving, method="POST")
             with answer:
                 answer.begin()
-                said = json.loads(answer.read())
-        except (OSError, http.client.HTTPException, ValueError) as cause:
+                said = json.loads(_body(answer))
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as cause:
             raise Lost(f"etcd at {self._where} did not answer: {cause!r}") from cause
         self._is_whole = not answer.will_close
         if not isinstance(said, dict):
             raise Lost(f"etcd at {self._where} answered what no etcd does")
         if answer.status != http.client.OK:
             raise self._refusal(answer.status, said)
-        return said
+        try:
+            return understand(said)
+        except GARBLED as cause:
+            raise Lost(f"etcd at {self._where} answered what no etcd does: {cause!r}") from cause
 
     def close(self) -> None:
         self._is_whole = False
@@ -97,9 +116,35 @@ class EtcdLink:
         for words, (kind, advice) in _REFUSED.items():
             if words in message:
                 return kind(text + advice)
-        if said.get("code") in _UNCERTAIN or status >= http.client.INTERNAL_SERVER_ERROR:
+        code = said.get("code")
+        if (
+            isinstance(code, int) and code in _UNCERTAIN
+        ) or status >= http.client.INTERNAL_SERVER_ERROR:
             return Lost(text)
         return StorageFailed(text)
+
+
+def _body(answer: http.client.HTTPResponse) -> bytes:
+    """What follows the head of an answer, as it comes: no room is made on its word."""
+    pieces: list[bytes] = []
+    left = _ANSWER_BYTES_MAX
+    while piece := answer.read(_PIECE_BYTES):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            raise ValueError(f"an answer has more than {_ANSWER_BYTES_MAX} bytes")
+    return b"".join(pieces)
+
+
+def _leader(said: dict[str, Any]) -> int:
+    return int(said.get("leader", 0))
+
+
+def _token(said: dict[str, Any]) -> str:
+    token = said["token"]
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise ValueError("what should be a token is none")
+    return token
 
 
 def packed(data: bytes) -> str:

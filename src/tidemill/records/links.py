@@ -1,12 +1,13 @@
 """Connections to a server of records: borrowed, given back, and tried again where that is safe.
 
-A call that fails ends in one of four ways:
+A call that fails ends in one of five ways:
 
 - It was not sent, or the server says that it did nothing, for now (`Busy`): tried again until the
   time of the call is up, then `Unavailable`.
 - A read whose answer was lost (`Lost`): the same.
 - A write whose answer was lost: `OutcomeUnknown` at once. It may have taken effect, and may even do
   so later. Whoever wrote looks at the record again; nothing is written twice behind his back.
+- An answer that no such server gives is as good as none (`Lost`): reading it belongs to `work`.
 - one of `tidemill.errors`: the server refused, and would again.
 
 A process that was forked finds the links of its parent here, and opens its own.
@@ -35,6 +36,10 @@ class Lost(Exception):
 
 class Busy(Exception):
     """The server did not do what was asked, and may if asked again."""
+
+
+# What comes of reading an answer that has not the form of one.
+GARBLED = (LookupError, TypeError, ValueError, AttributeError)
 
 
 class Link(Protocol):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tidemill.errors import Corrupt, StorageFailed
-from tidemill.limits import MIB
+from tidemill.limits import MIB, RECORD_BYTES_MAX
 from tidemill.log.mysql.connection import MySQLConnection
 from tidemill.log.sql import connection as sql
 from tidemill.log.sql.address import Address
@@ -44,7 +44,6 @@ _REPLACE = (
 )
 _DELETE = f"DELETE FROM {_TABLE} WHERE name = ? AND generation = ?"
 _PACKET_SPARE_BYTES = 4096  # of a statement, beside the data
-_RECORD_BYTES_MAX = 64 * MIB
 _CHUNK_BYTES = 4 * MIB  # of records that are sent in one go
 _CHUNK_RECORDS = 100
 
@@ -101,7 +100,7 @@ class MySQLStore(ManyAtOnce):
         self._links: Links[MySQLLink] = Links(self.place, self._connect, address.timeout_s)
         settings = self._links.read(lambda link, _: link.run(MySQLConnection.settings))
         bytes_max = settings.packet_bytes_max - _PACKET_SPARE_BYTES
-        self.record_bytes_max = max(min(bytes_max, _RECORD_BYTES_MAX), 0)
+        self.record_bytes_max = max(min(bytes_max, RECORD_BYTES_MAX), 0)
 
     def get_many(self, names: Sequence[str]) -> list[Record | None]:
         """These records, with one round trip for many of them."""

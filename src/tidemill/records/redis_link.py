@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.errors import DiskFull, InvalidInput, NoAccess, StorageFailed, TidemillError
+from tidemill.limits import KIB, RECORD_BYTES_MAX
 from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import Busy, Lost
@@ -36,6 +37,11 @@ _REFUSED: dict[str, tuple[type[TidemillError], str]] = {
     "MISCONF": (StorageFailed, "; its disk is full or fails, see the log of Redis"),
 }
 _DEPTH_MAX = 8  # of answers within answers
+# Of what an answer may claim before room is made for it; a record is the largest that is asked for.
+_BYTES_MAX = RECORD_BYTES_MAX
+_LINE_BYTES_MAX = 64 * KIB
+_NOTHING = -1  # the length of what is not there
+_ITEMS_MAX = KIB  # of one answer, those within others included
 
 
 class RedisLink:
@@ -76,7 +82,7 @@ class RedisLink:
             self._arriving.until_s = time.monotonic() + within_s
             self._socket.settimeout(within_s)
             self._socket.sendall(b"".join(map(packed, commands)))
-            answers = [self._read(_DEPTH_MAX) for _ in commands]
+            answers = [self._read_answer() for _ in commands]
         except (OSError, ValueError) as cause:
             raise Lost(f"Redis at {self._where} did not answer: {cause}") from cause
         self._is_whole = True
@@ -105,10 +111,15 @@ class RedisLink:
     def _where(self) -> str:
         return f"{self._host}:{self._port}"
 
+    def _read_answer(self) -> Any:
+        self._bytes_left, self._items_left = _BYTES_MAX + _LINE_BYTES_MAX, _ITEMS_MAX
+        return self._read(_DEPTH_MAX)
+
     def _read(self, depth: int) -> Any:
-        line = self._answers.readline()
+        line = self._answers.readline(_LINE_BYTES_MAX)
         if not line.endswith(b"\r\n"):
-            raise OSError("it closed the connection")
+            too_long = len(line) == _LINE_BYTES_MAX
+            raise OSError("a line has no end" if too_long else "it closed the connection")
         kind, text = line[:1], line[1:-2]
         if kind == b"+":
             return text
@@ -119,13 +130,19 @@ class RedisLink:
         if kind == b"$":
             return self._read_bytes(int(text))
         if kind == b"*" and depth:
-            count = int(text)
-            return None if count < 0 else [self._read(depth - 1) for _ in range(count)]
+            return self._read_items(int(text), depth)
         raise ValueError(f"what starts with {kind!r} is no answer of Redis")
 
-    def _read_bytes(self, count: int) -> bytes | None:
-        if count < 0:
+    def _read_items(self, count: int, depth: int) -> list[Any] | None:
+        if count == _NOTHING:
             return None
+        self._items_left -= _claimed(count, self._items_left)
+        return [self._read(depth - 1) for _ in range(count)]
+
+    def _read_bytes(self, count: int) -> bytes | None:
+        if count == _NOTHING:
+            return None
+        self._bytes_left -= _claimed(count, self._bytes_left)
         data = self._answers.read(count + 2)
         if len(data) != count + 2:
             raise OSError("it closed the connection")
@@ -138,6 +155,13 @@ class RedisLink:
             return Busy(text)
         kind, advice = _REFUSED.get(word, (StorageFailed, ""))
         return kind(text + advice)
+
+
+def _claimed(count: int, most: int) -> int:
+    """A length that an answer claims to have, if it can be."""
+    if not 0 <= count <= most:
+        raise ValueError(f"a length of {count} is none that was asked for")
+    return count
 
 
 def packed(command: Sequence[str | bytes | int]) -> bytes:
