@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -127,9 +129,37 @@ def test_redis_has_several_databases(redis: Redis) -> None:
     with closing(one), closing(two):
         assert one.create("databases:ring", b"1") is not None
         assert two.get("databases:ring") is None
-    refusal = _refusal(f"redis://127.0.0.1:{redis.port}/99/alerts")
-    assert isinstance(refusal, tm.StorageFailed)
-    assert "DB index is out of range" in str(refusal)
+    for number in ("99", "9" * 20):
+        refusal = _refusal(f"redis://127.0.0.1:{redis.port}/{number}/alerts")
+        assert isinstance(refusal, tm.InvalidInput)
+        assert "name a lower database" in str(refusal)
+
+
+def test_a_password_for_a_redis_that_has_none_is_to_be_left_out(redis: Redis) -> None:
+    refusal = _refusal(f"redis://:hush@127.0.0.1:{redis.port}/alerts")
+    assert isinstance(refusal, tm.NoAccess)
+    assert "leave that out of the URL" in str(refusal)
+
+
+@pytest.mark.slow
+def test_a_redis_that_takes_no_more_clients_is_tried_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    _needed(Redis)
+    crowded = Redis(tmp_path_factory.mktemp("crowded"), "--maxclients", "2")
+    with crowded as server, ExitStack() as stack:
+        others = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+        for other in others:
+            stack.enter_context(closing(other))
+            other.sendall(b"PING\r\n")
+            assert other.recv(100) == b"+PONG\r\n"
+        with pytest.raises(tm.Unavailable, match="max number of clients"):
+            tm.Ring(f"{server.url_of('alerts')}?timeout_s=0.3", capacity=3)
+        leaving = threading.Timer(0.3, others[0].close)
+        leaving.start()
+        with tm.Ring(server.url_of("alerts"), capacity=3) as ring:
+            assert ring.enqueue(b"x") == 0
+        leaving.join()
 
 
 @pytest.mark.slow
@@ -363,6 +393,8 @@ def test_a_package_that_is_not_installed_is_named(url: str, package: str) -> Non
         "redis://app:hush\udcff@one/alerts",
         "mysql://app:hush@one/shop%00/alerts",
         "redis://app:hush@host/alerts?ssl_ca=x",
+        "rediss://app:hush@host/alerts?ssl_key=x",
+        "etcds://app:hush@host/alerts?ssl_ca=x&ssl_key=x",
         "redis://app:hush@host/alerts?timeout_s=0",
         "redis://app:hush@host/alerts?timeout_s=soon",
         "redis://app:hush@host/alerts#part",

@@ -104,6 +104,11 @@ mysql://, etcd:// or aerospike://
                 f"unknown option {unknown[0]!r} in a URL of {kind.scheme}: "
                 f"use {', '.join(kind.options)}"
             )
+        if "ssl_key" in options and "ssl_cert" not in options:
+            raise InvalidInput(
+                f"a URL of {kind.scheme} has ssl_key without ssl_cert: name the certificate that "
+                "the key belongs to as well"
+            )
         return cls(
             scheme=kind.scheme,
             hosts=_hosts(hosts, kind),

@@ -25,6 +25,8 @@ from tidemill.records.sockets import Arriving, connected
 # What an error of Redis starts with. It did nothing, and may if asked again:
 _DID_NOTHING = {"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"}
 _CLUSTER = "; this is a member of a Redis Cluster, name a Redis that is by itself"
+_NO_PASSWORD = "; it asks for no password, so leave that out of the URL"
+_NO_DATABASE = "; name a lower database in the URL, or raise `databases` of Redis"
 _REFUSED: dict[str, tuple[type[TidemillError], str]] = {
     "NOAUTH": (NoAccess, "; put the password into the URL: redis://:password@host/name"),
     "WRONGPASS": (NoAccess, ""),
@@ -35,6 +37,14 @@ _REFUSED: dict[str, tuple[type[TidemillError], str]] = {
     "MOVED": (InvalidInput, _CLUSTER),
     "ASK": (InvalidInput, _CLUSTER),
     "MISCONF": (StorageFailed, "; its disk is full or fails, see the log of Redis"),
+}
+# Those that start with nothing but "ERR" are known by their words.
+_FULL = "max number of clients"
+_REFUSED_WORDS: dict[str, tuple[type[TidemillError], str]] = {
+    "without any password configured": (NoAccess, _NO_PASSWORD),
+    "no password is set": (NoAccess, _NO_PASSWORD),  # the same of Redis 5 and older
+    "DB index": (InvalidInput, _NO_DATABASE),
+    "value is not an integer or out of range": (InvalidInput, _NO_DATABASE),
 }
 _DEPTH_MAX = 8  # of answers within answers
 # Of what an answer may claim before room is made for it; a record is the largest that is asked for.
@@ -151,9 +161,12 @@ class RedisLink:
     def _refusal(self, message: str) -> Exception:
         word = message.partition(" ")[0]
         text = f"Redis at {self._where} refuses: {message}"
-        if word in _DID_NOTHING:
+        if word in _DID_NOTHING or _FULL in message:
             return Busy(text)
         kind, advice = _REFUSED.get(word, (StorageFailed, ""))
+        if word == "ERR":
+            known = [found for words, found in _REFUSED_WORDS.items() if words in message]
+            kind, advice = known[0] if known else (kind, advice)
         return kind(text + advice)
 
 
