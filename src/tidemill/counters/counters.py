@@ -102,7 +102,7 @@ class Counters(Closing):
             Provider(peers) if callable(peers) or isinstance(peers, os.PathLike) else None
         )
         fixed = addresses(cast(Iterable[str], peers)) if self._provider is None else frozenset()
-        self._credentials = None if tls is None else tls.read()
+        self._credentials = None if tls is None else tls.read_for(node)
         place = None if listen is None else _place(listen, is_safe=tls is not None or insecure)
         if place is not None or fixed or self._provider is not None:
             load_flight()  # where it is missing, that is said while there is no trace of a node

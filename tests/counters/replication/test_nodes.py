@@ -23,7 +23,11 @@ from pyarrow import flight
 import tidemill as tm
 from tests.counters.replication.certificates import Authority
 from tests.services.server import free_port
-from tidemill.counters.replication.parcel import pack, unpack
+from tidemill.counters import Ledger
+from tidemill.counters.replication.address import Address
+from tidemill.counters.replication.caller import Caller
+from tidemill.counters.replication.link import EXCHANGE
+from tidemill.counters.replication.parcel import TOKEN_BYTES, pack, unpack
 from tidemill.counters.replication.server import Server
 
 Start = Callable[..., tm.Counters]
@@ -273,11 +277,38 @@ def test_certificates_let_nodes_in(start: Start, tmp_path: Path) -> None:
     assert stranger.sync() == {one.address: "NoAccess"}
     plain = start("node-4", peers=[one.address])
     assert plain.sync() == {one.address: "Unavailable"}
-    liar = start("node-1x", tls=ours.issue("node-5"), peers=[one.address])
-    assert liar.sync() == {one.address: "NoAccess"}
     one.upsert("visits", 1)
     two.sync()
     assert two.get("visits") == 2, "all others live on"
+
+
+@pytest.mark.parametrize("name", [None, "node-5"])
+def test_nobody_speaks_for_a_node_without_its_name(
+    start: Start, tmp_path: Path, name: str | None
+) -> None:
+    authority = Authority(tmp_path)
+    one = start("node-1", tls=authority.issue("node-1"))
+    tls = authority.issue_nameless() if name is None else authority.issue(name)
+    with (
+        Ledger("node-2") as liar,
+        Caller(Address.of(one.address), tls.read(), timeout_s=30) as caller,
+    ):
+        liar.upsert("visits", 1)
+        with pytest.raises(tm.NoAccess, match=f"of {name or 'nobody'} does not speak for node-2"):
+            caller.call(EXCHANGE, pack(liar.hello(), b"t" * TOKEN_BYTES))
+    assert one.all() == ({}, {})
+
+
+@pytest.mark.parametrize("name", [None, "node-5"])
+def test_a_node_opens_with_its_own_certificate_only(tmp_path: Path, name: str | None) -> None:
+    authority = Authority(tmp_path)
+    tls = authority.issue_nameless() if name is None else authority.issue(name)
+    with pytest.raises(tm.NoAccess, match=f"speaks for {name or 'nobody'}, not for node-1"):
+        tm.Counters("node-1", path=tmp_path / "node", listen="127.0.0.1:0", tls=tls)
+    assert not (tmp_path / "node").exists()
+    mixed = tm.Tls(authority.issue("node-1").certificate, tls.key, tls.authority)
+    with pytest.raises(tm.InvalidInput, match="belong together"):
+        tm.Counters("node-1", tls=mixed)
 
 
 def test_beyond_this_machine_certificates_are_needed() -> None:

@@ -95,7 +95,7 @@ class Responder:
         node = message.sender.node
         if call.caller is not None and call.caller != node:
             raise NoAccess(
-                f"the certificate of {call.caller} does not speak for {node}: "
+                f"the certificate of {call.caller or 'nobody'} does not speak for {node}: "
                 "the first name in a certificate is the id of its node"
             )
         try:

@@ -36,7 +36,7 @@ class Call:
 
     action: str
     body: pa.Buffer
-    caller: str | None  # the first name in its certificate; None without TLS
+    caller: str | None  # the first name in its certificate, which may have none; None without TLS
 
 
 class Server(Closing):
@@ -90,6 +90,7 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]  # Arrow has no ty
     ) -> None:
         super().__init__(url, **options)
         self._answer = answer
+        self._is_secure = "tls_certificates" in options
         self._room = threading.BoundedSemaphore(CALLS_MAX)
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
@@ -99,8 +100,9 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]  # Arrow has no ty
         try:
             if len(action.body) > MESSAGE_BYTES_MAX:
                 raise TooLarge(f"a message has at most {MESSAGE_BYTES_MAX:,} bytes")
-            caller = context.peer_identity().decode("utf-8", "replace") or None
-            call = Call(action.type, action.body, caller)
+            name = context.peer_identity().decode("utf-8", "replace")
+            # One without a name is nobody's, and not that of whoever it claims to be.
+            call = Call(action.type, action.body, name if self._is_secure else None)
             yield from map(flight.Result, map(pa.py_buffer, self._answer(call)))
         except TidemillError as error:
             raise _refused(error) from error

@@ -16,8 +16,8 @@ class Tls:
     """Files in PEM: who this node is, and who vouches for nodes.
 
     Every connection is then encrypted, and both ends show a certificate that `authority` signed.
-    The first name in a node's certificate is its node id, so that nobody speaks for another; the
-    names behind it are the hosts by which peers reach it.
+    The first name in a node's certificate is its node id: the node opens under no other, and whom
+    it calls believes no other. The names behind it are the hosts by which peers reach it.
 
     >>> import tidemill as tm
     >>> tls = tm.Tls(certificate="node-1.pem", key="node-1.key", authority="ca.pem")
@@ -38,6 +38,15 @@ class Tls:
             _read(self.key, b"PRIVATE KEY"),
             _read(self.authority, b"CERTIFICATE"),
         )
+
+    def read_for(self, node: str) -> Credentials:
+        """The same, for a node. Raises `NoAccess` if the certificate is that of another."""
+        # Python takes some milliseconds to load what only nodes with certificates need.
+        from tidemill.counters.replication.certificate import check_name_of  # noqa: PLC0415
+
+        found = self.read()
+        check_name_of(node, certificate=self.certificate, key=self.key)
+        return found
 
 
 @dataclass(frozen=True, slots=True, repr=False)
