@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -41,6 +42,68 @@ def exchange(one: Ledger, other: Ledger) -> None:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots after a few rows."""
     monkeypatch.setattr("tidemill.counters.journal.COUNTER_JOURNAL_ROWS_MIN", 20)
+
+
+def test_a_folder_is_open_once_in_a_process(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "c")
+    with Ledger("a", path=tmp_path / "c", save_ms=NEVER_MS) as one:
+        one.upsert("x", 5)
+        for path in (tmp_path / "c", str(tmp_path / "link")):
+            with pytest.raises(tm.Locked, match="in this process already") as caught:
+                Ledger("a", path=path)
+            assert caught.value.pid == os.getpid()
+        assert one.upsert("x", 10) == 15
+    with Ledger("a", path=tmp_path / "link") as again:
+        assert again.get("x") == 15
+
+
+def test_a_folder_that_could_not_be_opened_or_was_abandoned_is_opened_again(tmp_path: Path) -> None:
+    Ledger("a", path=tmp_path).close()
+    with pytest.raises(tm.InvalidInput, match="of node 'a'"):
+        Ledger("b", path=tmp_path)
+    one = Ledger("a", path=tmp_path, save_ms=NEVER_MS)
+    del one
+    gc.collect()
+    Ledger("a", path=tmp_path).close()
+
+
+def test_a_forked_child_hears_that_its_parent_has_the_folder(tmp_path: Path) -> None:
+    program = """
+import os, sys
+import tidemill as tm
+from tidemill.counters import Ledger
+with Ledger("a", path=sys.argv[1]) as ledger:
+    if not (child := os.fork()):
+        try:
+            Ledger("a", path=sys.argv[1])
+        except tm.Locked as error:
+            os._exit(error.pid == os.getppid())
+        os._exit(2)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_who_was_overtaken_in_its_folder_counts_no_more(tmp_path: Path) -> None:
+    counters = tm.Counters("a", path=tmp_path, save_ms=10)
+    counters.upsert("x", 5)
+    counters.save()
+    with tm.Log(tmp_path) as log, log.publisher():
+        counters.upsert("x", 10)
+        assert isinstance(counters.wait_halted(60), tm.Fenced)
+        with pytest.raises(tm.Fenced, match="since the last save is lost"):
+            counters.upsert("x")
+        saver = counters._real._saver
+        assert saver is not None
+        saver.join(60)
+        assert not saver.is_alive()
+        with pytest.raises(tm.Fenced):
+            counters.close()
+    counters.close()
+    with Ledger("a", path=tmp_path) as again:
+        assert again.get("x") == 5
 
 
 def test_a_restart_keeps_everything_and_the_incarnation(tmp_path: Path) -> None:

@@ -369,6 +369,9 @@ class Counters(Closing):
                 if self._provider is not None and now_s >= look_s:
                     look_s = now_s + _LOOK_S
                     self._look(self._provider)
+                if self._real.fenced is not None:
+                    self._halt(self._real.fenced)
+                    break
                 if self._real.updates > self._buffer_max:
                     self._mesh.ask()
                 self._lags.note(self._real.nodes())

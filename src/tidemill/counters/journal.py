@@ -7,8 +7,11 @@ double. So a snapshot is one more message, and what is in front of it can go, no
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import threading
+import weakref
+from collections.abc import Hashable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -16,10 +19,11 @@ from tidemill.batch import fingerprint
 from tidemill.clock import Clock
 from tidemill.counters.message import Message
 from tidemill.counters.wire import SCHEMA, decode, encode, starts
-from tidemill.errors import BadMessage, Corrupt
-from tidemill.files.disk.filesystem import FileSystem
+from tidemill.errors import BadMessage, Corrupt, Fenced, Locked
+from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.limits import COUNTER_JOURNAL_ROWS_MIN, SEGMENT_BYTES
 from tidemill.log.frames import encode_rows
+from tidemill.log.on_files.place import LogPlace
 from tidemill.log.on_files.store import FileLog
 
 _READ_ROWS = 2**20
@@ -29,8 +33,15 @@ _STORED = pa.schema([field.with_nullable(True) for field in SCHEMA])
 _FINGERPRINT = fingerprint(_STORED)
 
 
+# A log lets the newest publisher of a process win; a replica must not be overtaken by itself.
+_open: weakref.WeakValueDictionary[Hashable, Journal] = weakref.WeakValueDictionary()
+_open_mutex = threading.Lock()
+
+
 class Journal:
-    """A folder that one replica saves its turns to. Raises `Locked` if another process has it."""
+    """A folder that one replica saves its turns to. Raises `Locked` if another has it open, in this
+    process or in another.
+    """
 
     def __init__(
         self,
@@ -40,17 +51,24 @@ class Journal:
         file_system: FileSystem | None = None,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self._log = FileLog(
-            path,
-            schema=_STORED,
-            clock=clock,
-            file_system=file_system,
-            segment_bytes=segment_bytes,
-        )
+        fs = LocalFileSystem() if file_system is None else file_system
+        self._key = LogPlace.key(fs, Path(path))
+        with _open_mutex:
+            if self._key in _open:
+                pid = os.getpid()
+                raise Locked(f"{path} is open in this process already; close it first", pid=pid)
+            _open[self._key] = self
         try:
-            self._writer = self._log.claim()
+            self._log = FileLog(
+                path, schema=_STORED, clock=clock, file_system=fs, segment_bytes=segment_bytes
+            )
+            try:
+                self._writer = self._log.claim()
+            except BaseException:
+                self._log.close()
+                raise
         except BaseException:
-            self._log.close()
+            self._leave()
             raise
         self._is_torn = False  # an append was broken off
         self.rows = 0  # since the last snapshot
@@ -90,7 +108,16 @@ class Journal:
         self._log.trim(first, force=True)
 
     def close(self) -> None:
-        self._log.close()
+        try:
+            self._log.close()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Let this process open the folder again."""
+        with _open_mutex:
+            if _open.get(self._key) is self:
+                del _open[self._key]
 
     def _append(self, message: Message) -> int:
         batch = encode(message)
@@ -103,6 +130,12 @@ class Journal:
         try:
             reservation = self._writer.reserve(batch.num_rows)
             self._writer.append(0, reservation, frames)
+        except Fenced as error:
+            self._is_torn = False
+            raise Fenced(
+                f"somebody else publishes to {self._log.place}, which holds counters, so that what "
+                "they counted since the last save is lost; open them again"
+            ) from error
         except Exception:
             self._is_torn = False  # An append that fails gives its numbers back.
             raise
@@ -117,3 +150,12 @@ class Journal:
             return decode(pa.record_batch(columns, schema=SCHEMA))
         except (BadMessage, pa.ArrowInvalid, ValueError) as error:
             raise Corrupt(f"what is saved in {self._log.place} is no turn: {error}") from error
+
+
+def _after_fork() -> None:
+    """What the parent has open is its own, and a thread may have held the mutex."""
+    global _open_mutex  # noqa: PLW0603 (a process has one)
+    _open_mutex = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pyarrow as pa
 
@@ -22,7 +22,8 @@ from tidemill.counters.journal import Journal
 from tidemill.counters.message import Ints, Message
 from tidemill.counters.node import Node, NodeState
 from tidemill.counters.replica import Replica, new_replica
-from tidemill.errors import Closed, InvalidInput, SurroundingsError, TidemillError
+from tidemill.counters.ttl import datetime_of, us_of
+from tidemill.errors import Closed, Fenced, InvalidInput, SurroundingsError, TidemillError
 from tidemill.files.disk.filesystem import FileSystem
 from tidemill.limits import SEGMENT_BYTES
 from tidemill.names import check_name
@@ -31,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 SAVE_MS = 100
 _RETRY_S = 1.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Ledger(Closing):
@@ -146,17 +146,14 @@ class Ledger(Closing):
     def update_ttl(self, name: str, when: datetime | None) -> None:
         """Let a counter expire then, or never.
 
+        >>> from datetime import UTC
         >>> ledger = Ledger("node-1")
         >>> ledger.upsert("tries"), ledger.update_ttl("tries", datetime(2020, 1, 1, tzinfo=UTC))
         (1, None)
         >>> ledger.all()
         ({}, {'tries': 1})
         """
-        time_us = None
-        if when is not None:
-            if not isinstance(when, datetime) or when.utcoffset() is None:
-                raise InvalidInput(f"a TTL ends at a datetime with a time zone, not {when!r}")
-            time_us = (_utc(when) - _EPOCH) // timedelta(microseconds=1)
+        time_us = None if when is None else us_of(when)
         with self._mutex:
             self._node.update_ttl(name, time_us)
             self._set_due()
@@ -166,7 +163,7 @@ class Ledger(Closing):
         with self._mutex:
             self._check()
             time_us = self._node.expiry_us(name)
-        return None if time_us is None else _EPOCH + timedelta(microseconds=time_us)
+        return None if time_us is None else datetime_of(time_us)
 
     def all(self) -> tuple[dict[str, int], dict[str, int]]:
         """The counters that live, and those that expired and are not deleted yet."""
@@ -234,6 +231,11 @@ class Ledger(Closing):
             self._node.forget_reader(reader)
 
     # Saving.
+
+    @property
+    def fenced(self) -> Fenced | None:
+        """Why nothing can be saved here ever again; None while it can, or may later."""
+        return self._failure if isinstance(self._failure, Fenced) else None
 
     def save(self) -> None:
         """Have everything on disk that was counted or received so far; `close` has seen to it."""
@@ -383,13 +385,6 @@ class Ledger(Closing):
         self._node.refuse(Closed("the counters belong to the parent of this process"))
 
 
-def _utc(when: datetime) -> datetime:
-    try:
-        return when.astimezone(UTC)
-    except OverflowError:
-        raise InvalidInput(f"{when} lies beyond the years that UTC has, 1 to 9999") from None
-
-
 def _taken_up(journal: Journal, replica: Replica, clock: Clock) -> Node:
     """The replica that the journal holds, or a new one if it holds none."""
     node: Node | None = None
@@ -434,6 +429,8 @@ def _save_when_due(ledger_ref: weakref.ref[Ledger]) -> None:
                 error,
                 exc_info=not isinstance(error, TidemillError),
             )
+            if ledger.fenced is not None:
+                return
             ledger._due.set()
             pause_s = _RETRY_S
 

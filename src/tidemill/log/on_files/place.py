@@ -47,13 +47,18 @@ class LogPlace:
     @staticmethod
     def of(fs: FileSystem, path: Path) -> LogPlace:
         """The one place of this folder in this process; a child of os.fork() has its own."""
-        same_fs: Hashable = "local" if isinstance(fs, LocalFileSystem) else id(fs)
-        key = (os.getpid(), same_fs, os.path.realpath(path))
+        key = LogPlace.key(fs, path)
         with _places_mutex:
             place = _places.get(key)
             if place is None:
                 place = _places[key] = LogPlace(fs, path)
             return place
+
+    @staticmethod
+    def key(fs: FileSystem, path: Path) -> Hashable:
+        """What tells the folder from all others of this process, and of a child that it forks."""
+        same_fs: Hashable = "local" if isinstance(fs, LocalFileSystem) else id(fs)
+        return (os.getpid(), same_fs, os.path.realpath(path))
 
     def own(self, clock: Clock, options: FolderOptions) -> Folder:
         """Own the folder, from now on if it is not so already. Called under the mutex."""
