@@ -41,7 +41,7 @@ def test_many_updates_are_the_sum_of_each() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a b", "ä", "x" * (COUNTER_NAME_LENGTH_MAX + 1), "a\n", None, 7]
+    "name", ["", "a b", "ä", "x" * (COUNTER_NAME_LENGTH_MAX + 1), "a\n", "\ud800", None, 7, 2**70]
 )
 def test_a_name_outside_the_grammar_leaves_no_trace(name: str) -> None:
     one = node("a")
@@ -49,6 +49,9 @@ def test_a_name_outside_the_grammar_leaves_no_trace(name: str) -> None:
         one.upsert(name, 1)
     with pytest.raises(tm.InvalidName):
         one.upsert_many(["fine", name], 1)
+    # So many go another way.
+    with pytest.raises(tm.InvalidName):
+        one.upsert_many([*(f"fine-{n}" for n in range(100)), name], 1)
     assert one.all() == ({}, {})
     assert one.seal() is None
 

@@ -35,7 +35,7 @@ def as_names(names: Sequence[str] | pa.Array | pa.ChunkedArray) -> tuple[list[st
         if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
             raise InvalidName(f"counter names are strings, not {array.type}")
         encoded = array.dictionary_encode()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, UnicodeError, OverflowError) as error:
         raise InvalidName(f"counter names are strings: {error}") from error
     if encoded.null_count:
         raise InvalidName("counter names are strings, and one is missing")
