@@ -115,6 +115,7 @@ COUNTERS_MAX = 2**24  # of one replica, deleted ones that are not dropped yet in
 REPLICAS_MAX = 1_024  # lives of nodes that a replica of counters knows
 MESSAGE_ROWS_MAX = 2**27  # of what one replica of counters tells another at once
 COUNTER_JOURNAL_ROWS_MIN = 65_536  # that replace older ones in a folder before a snapshot does
+COUNTER_INTERVAL_MS_MAX = 366 * 24 * 3_600_000  # that a node waits between two times, for anything
 COUNTER_PEERS_MAX = 256  # of one node of counters
 PEERS_FILE_BYTES_MAX = 256 * KIB  # that lists them
 SUPERSEDED_MAX = 16  # processes of one node that were seen before the present one

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -38,6 +40,13 @@ def test_many_updates_are_the_sum_of_each() -> None:
     assert one.upsert_many([], []).tolist() == []
     assert one.upsert("a", 1) == 12
     assert one.all()[0] == {"a": 12, "b": 7, "c": 5}
+
+
+def test_what_has_no_hash_is_no_name() -> None:
+    one, name = node("a"), cast(Any, [])
+    for call in (one.upsert, one.get, one.delete, one.parts, one.expiry_us):
+        with pytest.raises(tm.InvalidName, match="not list"):
+            call(name)
 
 
 @pytest.mark.parametrize(

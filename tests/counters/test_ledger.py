@@ -309,7 +309,16 @@ def test_a_folder_belongs_to_one_node_and_one_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"node": "a b"}, {"save_ms": 0}, {"save_ms": True}, {"read_only": True, "path": "c"}],
+    [
+        {"node": "a b"},
+        {"save_ms": 0},
+        {"save_ms": True},
+        {"save_ms": 2**70},
+        {"path": "a\0b"},
+        {"path": "\ud800"},
+        {"path": 5},
+        {"read_only": True, "path": "c"},
+    ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(tm.InvalidInput):

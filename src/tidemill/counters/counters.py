@@ -22,9 +22,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from tidemill.clock import Clock, SystemClock
+from tidemill.clock import Clock, SystemClock, wait_seconds
 from tidemill.closing import Closing
 from tidemill.counters import Ledger, Replica
+from tidemill.counters.intervals import check_interval_ms
 from tidemill.counters.replication.address import Address
 from tidemill.counters.replication.arrow_flight import load_flight
 from tidemill.counters.replication.caller import Caller
@@ -90,14 +91,14 @@ class Counters(Closing):
     ) -> None:
         for what, number in (
             ("sync_ms", sync_ms),
-            ("buffer_max", buffer_max),
             ("reconnect_ms", reconnect_ms),
             ("timeout_ms", timeout_ms),
             ("save_ms", save_ms),
             ("gc_ms", gc_ms),
         ):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise InvalidInput(f"{what} is a whole number from 1 on, not {number!r}")
+            check_interval_ms(what, number)
+        if type(buffer_max) is not int or buffer_max < 1:
+            raise InvalidInput(f"buffer_max is a whole number from 1 on, not {buffer_max!r}")
         self._provider = (
             Provider(peers) if callable(peers) or isinstance(peers, os.PathLike) else None
         )
@@ -165,7 +166,7 @@ class Counters(Closing):
 
     def wait_halted(self, timeout_s: float | None = None) -> TidemillError | None:
         """Wait until this node has stopped by itself, or for so long; why it stopped, if it did."""
-        self._halting.wait(timeout_s)
+        self._halting.wait(None if timeout_s is None else wait_seconds(timeout_s, what="timeout_s"))
         return self._halted
 
     def upsert(self, name: str, delta: int = 1) -> int:
@@ -303,8 +304,9 @@ class Counters(Closing):
         ...     counters.sync()
         {'127.0.0.1:9': 'Unavailable'}
         """
+        wait_s = wait_seconds(timeout_s, what="timeout_s")
         self._ledger.save()
-        return self._mesh.sync(timeout_s)
+        return self._mesh.sync(wait_s)
 
     def save(self) -> None:
         """Have everything on disk now, instead of within `save_ms`."""

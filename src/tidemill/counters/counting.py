@@ -22,6 +22,7 @@ from tidemill.errors import (
     CounterExpired,
     CounterOverflow,
     InvalidInput,
+    InvalidName,
     NoSuchCounter,
     ReadOnly,
     TidemillError,
@@ -56,7 +57,10 @@ class Counting:
 
     def upsert(self, name: str, delta: int = 1) -> int:
         """Add to a counter, which is made if it is not there, and return its new value."""
-        entry = self._open.get(name)
+        try:
+            entry = self._open.get(name)
+        except TypeError:
+            raise _no_name(name) from None
         if entry is None or type(delta) is not int or entry[2] != NEVER:
             return self._upsert_with_care(name, delta)
         total, own = entry[0] + delta, entry[1] + delta
@@ -94,7 +98,10 @@ class Counting:
 
     def get(self, name: str) -> int:
         """The value of a counter, with everything that was counted here and arrived here."""
-        entry = self._open.get(name)
+        try:
+            entry = self._open.get(name)
+        except TypeError:
+            raise _no_name(name) from None
         if entry is None:
             total, _, expiry_us = self._look(name)
         else:
@@ -249,7 +256,10 @@ class Counting:
 
     def _look(self, name: str) -> tuple[int, int, int]:
         table = self.state.table
-        counter = table.index.get(name)
+        try:
+            counter = table.index.get(name)
+        except TypeError:
+            raise _no_name(name) from None
         total, is_there = (0, False) if counter is None else table.sum(counter)
         if counter is None or not is_there:
             raise NoSuchCounter(f"there is no counter {name!r}; upsert makes one")
@@ -267,6 +277,11 @@ def _checked_delta(delta: object) -> int:
     if is_number and INT64_MIN <= (number := index(delta)) <= INT64_MAX:  # type: ignore[arg-type]
         return number
     raise InvalidInput(f"a delta is a whole number within int64, not {delta!r}")
+
+
+def _no_name(name: object) -> InvalidName:
+    """What has no hash, and so is not even looked for."""
+    return InvalidName(f"a counter's name must be a string, not {type(name).__name__}")
 
 
 def _overflow(name: str) -> CounterOverflow:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidemill.clock import Clock, SystemClock
 from tidemill.closing import Closing
+from tidemill.counters.intervals import check_interval_ms
 from tidemill.counters.journal import Journal
 from tidemill.counters.message import Ints, Message
 from tidemill.counters.node import Node, NodeState
@@ -57,8 +58,7 @@ class Ledger(Closing):
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         check_name(node, what="node")
-        if type(save_ms) is not int or save_ms < 1:
-            raise InvalidInput(f"save_ms is a whole number from 1 on, not {save_ms!r}")
+        check_interval_ms("save_ms", save_ms)
         if read_only and path is not None:
             raise InvalidInput("a read-only replica keeps nothing: give it no path")
         clock = SystemClock() if clock is None else clock

@@ -29,6 +29,7 @@ from tidemill.counters.replication.caller import Caller
 from tidemill.counters.replication.link import EXCHANGE
 from tidemill.counters.replication.parcel import TOKEN_BYTES, pack, unpack
 from tidemill.counters.replication.server import Server
+from tidemill.limits import COUNTER_INTERVAL_MS_MAX
 
 Start = Callable[..., tm.Counters]
 
@@ -507,6 +508,23 @@ def test_options_that_make_no_sense_are_refused(option: str, value: object) -> N
     options: dict[str, Any] = {option: value}
     with pytest.raises(tm.InvalidInput, match=option):
         tm.Counters("node-1", **options)
+
+
+@pytest.mark.parametrize("option", ["sync_ms", "reconnect_ms", "timeout_ms", "save_ms", "gc_ms"])
+def test_nobody_waits_longer_than_threads_can(option: str) -> None:
+    with pytest.raises(tm.InvalidInput, match=option):
+        tm.Counters("node-1", **{option: COUNTER_INTERVAL_MS_MAX + 1})  # type: ignore[arg-type]
+    with tm.Counters("node-1", **{option: COUNTER_INTERVAL_MS_MAX}) as counters:  # type: ignore[arg-type]
+        assert counters.upsert("visits") == 1
+
+
+@pytest.mark.parametrize("wait", ["x", -1, float("nan"), None])
+def test_a_wait_that_is_none_is_refused(start: Start, wait: Any) -> None:
+    one = start("node-1")
+    two = start("node-2", peers=[one.address])
+    with pytest.raises(tm.InvalidInput, match="timeout_s"):
+        two.sync(wait)
+    assert two.sync(float("inf")) == {one.address: "ok"}
 
 
 def test_a_peer_behind_is_seen_in_the_metrics(start: Start) -> None:
