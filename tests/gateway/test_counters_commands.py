@@ -17,6 +17,7 @@ import pytest
 import tidemill as tm
 from tests.gateway.shell import Shell
 from tidemill.gateway.command_line import main
+from tidemill.limits import INT64_MAX
 
 # Nodes are processes of their own.
 pytestmark = pytest.mark.slow
@@ -34,6 +35,7 @@ class Serving:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.errors = ""  # what it wrote there, once it has ended
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, self._process.communicate()[1]
@@ -42,7 +44,7 @@ class Serving:
     def end(self, number: int = signal.SIGTERM) -> int:
         if self._process.poll() is None:
             os.kill(self._process.pid, number)
-        self._process.communicate(timeout=60)
+        self.errors = self._process.communicate(timeout=60)[1] or self.errors
         return self._process.returncode
 
 
@@ -122,6 +124,24 @@ def test_values_are_sent_to_a_log(shell: Shell, serve: Callable[[str], Serving])
     # What was on disk is there again.
     one = serve("node-1 --path one --listen 127.0.0.1:0")
     assert shell.good(f"tidemill counters get {one.said['address']} visits").out == "7\n"
+
+
+def test_a_counter_that_no_column_holds_is_left_out_of_snapshots(
+    shell: Shell, serve: Callable[[str], Serving]
+) -> None:
+    one = serve("node-1 --listen 127.0.0.1:0 --snapshot-log values --snapshot-every 0.1s")
+    address = one.said["address"]
+    with tm.Counters("a", peers=[address]) as a, tm.Counters("b", peers=[address]) as b:
+        for node in (a, b):
+            node.upsert("huge", INT64_MAX)
+            node.upsert("visits", 5)
+            assert node.sync() == {address: "ok"}
+        follow = "timeout 60 tidemill receive values/ chart --follow --format ndjson"
+        shell.good(f"set +o pipefail; {follow} | grep -m 1 'visits.*10'")
+    assert one.end() == 143
+    warnings = [line for line in one.errors.splitlines() if "no column" in line]
+    assert len(warnings) == 1
+    assert "no column holds the value of huge, left out" in warnings[0]
 
 
 @pytest.mark.parametrize(

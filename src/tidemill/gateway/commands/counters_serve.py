@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import secrets
 import time
@@ -11,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import tidemill as tm
+from tidemill.counters.snapshot import fitting, snapshot_of
 from tidemill.files.disk.storage import storage_errors
 from tidemill.gateway.arguments import duration, positive
 from tidemill.gateway.command import Arguments, Command
@@ -19,6 +21,8 @@ from tidemill.gateway.http.missing import missing_http
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.tls_arguments import add_tls, tls_of
 from tidemill.limits import TOKEN_BYTES_MIN
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["COMMAND", "Arguments"]
 
@@ -72,6 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
 def _wait(counters: tm.Counters, out: tm.Publisher | None, every_s: float) -> None:
     """Until the command is stopped, or the node stops by itself."""
     due_s = time.monotonic() + every_s
+    told: list[str] = []
     while True:
         pause_s = None if out is None else max(0.0, due_s - time.monotonic())
         error = counters.wait_halted(pause_s)
@@ -79,7 +84,12 @@ def _wait(counters: tm.Counters, out: tm.Publisher | None, every_s: float) -> No
             raise error
         if out is not None:
             due_s = time.monotonic() + every_s
-            out.send(counters.snapshot())
+            values, beyond = fitting(counters.all()[0])
+            if beyond != told and beyond:
+                logger.warning("no column holds the value of %s, left out", ", ".join(beyond))
+            told = beyond
+            # One counter that others brought there must not end the node, nor what it tells of all.
+            out.send(snapshot_of(counters.node, values))
 
 
 def _serve_http(
