@@ -111,6 +111,7 @@ class Link(Closing):
             self._keep_up()
         finally:
             self._meet(None)
+            self._take_leave()
             self._caller.close()
 
     def _keep_up(self) -> None:
@@ -138,8 +139,9 @@ class Link(Closing):
     def _round(self) -> str:
         """Exchange until both hold the same, and say how that ended."""
         start_s = time.monotonic()
+        is_ours = False
         try:
-            self._exchange()
+            is_ours = not self._exchange()
         except (DuplicateNode, NodeRemoved) as error:
             if error.replica in (None, self._ledger.replica):
                 # Said by the peer, or found out here: it is this node that must not go on.
@@ -155,6 +157,10 @@ class Link(Closing):
             self._told = ""
             self._is_away = False
             outcome = "ok"
+        if is_ours:
+            # A node is no peer of its own, which would look as if one were not connected.
+            self._take_leave()
+            return outcome
         self._traffic.round_ended(
             self._name,
             outcome,
@@ -163,33 +169,49 @@ class Link(Closing):
         )
         return outcome
 
-    def _exchange(self) -> None:
+    def _exchange(self) -> bool:
+        """False if the address is our own: one list of all nodes, for all of them, has it."""
         for number in range(_EXCHANGES_MAX):
             before = self._peer
             request = None if before is None else self._ledger.outgoing(before)
             if request is None and number:
-                return
+                break
             message = request or self._ledger.hello()
             data = pack(message, self._token, None if request is None else before)
             answers = self._caller.call(EXCHANGE, data)
             if not answers:
-                # The address is our own: one list of all nodes, for all of them, has it.
-                return
+                return False
             if len(answers) != 1:
                 raise BadMessage(f"{self.address} answered with {len(answers)} messages, not one")
             reply = unpack(answers[0]).message
             if self._is_closing:
-                return
+                break
             self._ledger.receive(reply)
             self._meet(reply.sender)
-            if self._name != reply.sender.node:
-                self._traffic.rename(self._name, reply.sender.node)
-                self._name = reply.sender.node
+            self._call_it(reply.sender.node)
             self._traffic.sent(self._name, message.rows, len(data))
             self._traffic.got(self._name, reply.rows, len(answers[0]))
             if before == self._peer:
                 # What came back is acked by whatever is said next.
-                return
+                break
+        return True
+
+    def _call_it(self, node: str) -> None:
+        """Count what follows as traffic with this node, who is the first or another to answer."""
+        if self._name == node:
+            return
+        if self._name == str(self.address):
+            self._traffic.rename(self._name, node)
+        else:
+            # What went to whoever had the address before did not go to this one.
+            self._traffic.called_no_more(self._name)
+        self._name = node
+
+    def _take_leave(self) -> None:
+        """What was counted with a peer stays, but not what never had one."""
+        self._traffic.called_no_more(self._name)
+        if self._name == str(self.address):
+            self._traffic.forget(self._name)
 
     def _meet(self, peer: Replica | None) -> None:
         """Note who answers. What is known of a reader that went away is of no use to anybody."""

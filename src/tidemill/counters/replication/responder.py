@@ -87,6 +87,8 @@ class Responder:
                 if now_s - seen_s > READER_S_MAX:
                     del self._readers[reader]
                     self._ledger.forget_reader(reader)
+                    if all(other.node != reader.node for other in self._readers):
+                        self._traffic.forget(reader.node)
 
     def _exchange(self, call: Call) -> Iterator[bytes]:
         message, token, to = unpack(call.body)

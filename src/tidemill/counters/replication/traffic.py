@@ -26,7 +26,7 @@ class PeerTraffic:
     rounds: Counter[str] = field(default_factory=Counter)  # by how they ended: `ok`, or the error
     durations: list[int] = field(default_factory=lambda: [0] * (len(DURATIONS_S) + 1))
     duration_s_sum: float = 0.0
-    is_connected: bool = False
+    is_connected: bool | None = None  # whether it answered last; None: this node does not call it
     lag_s: float = 0.0  # for how long there has been something that the peer does not know
 
 
@@ -65,9 +65,22 @@ class Traffic:
             if old is None:
                 return
             of = self._of(after)
+            of.is_connected = old.is_connected
             of.rounds.update(old.rounds)
             of.durations = [a + b for a, b in zip(of.durations, old.durations, strict=True)]
             of.duration_s_sum += old.duration_s_sum
+
+    def called_no_more(self, peer: str) -> None:
+        """Its link has ended, or leads to another now; what was counted with it stays."""
+        with self._lock:
+            if peer in self._peers:
+                self._peers[peer].is_connected = None
+
+    def forget(self, peer: str) -> None:
+        """Drop what was counted with a peer that is gone, unless this node calls it."""
+        with self._lock:
+            if peer in self._peers and self._peers[peer].is_connected is None:
+                del self._peers[peer]
 
     def peers(self) -> dict[str, PeerTraffic]:
         """A copy of everything, as of now."""

@@ -50,8 +50,12 @@ def exposition(counters: Counters) -> str:
     text.family(
         _PREFIX + "connected",
         "gauge",
-        "Whether a peer answered last.",
-        [({"peer": peer}, float(traffic.is_connected)) for peer, traffic in peers.items()],
+        "Whether a peer that this node calls answered last.",
+        [
+            ({"peer": peer}, float(traffic.is_connected))
+            for peer, traffic in peers.items()
+            if traffic.is_connected is not None
+        ],
     )
     text.family(
         _PREFIX + "live", "gauge", "Counters that live.", [({}, float(len(counters.all()[0])))]
