@@ -121,6 +121,7 @@ PEERS_FILE_BYTES_MAX = 256 * KIB  # that lists them
 SUPERSEDED_MAX = 16  # processes of one node that were seen before the present one
 CERTIFICATE_BYTES_MAX = 1 * MIB  # a file in PEM
 MESSAGE_BYTES_MAX = 256 * MIB  # between two nodes of counters; all that one lacks is one message
+ANSWER_PARTS_MAX = 2  # that whoever calls a node takes; a node sends one, or none
 CALLS_MAX = 64  # that a node of counters answers at once
 REFUSAL_BYTES_MAX = 64 * KIB  # an error on the wire
 HTTP_BODY_BYTES_MAX = 1 * MIB  # of a request

@@ -22,6 +22,7 @@ from tidemill.counters.replication import caller as caller_module
 from tidemill.counters.replication import server as server_module
 from tidemill.counters.replication.address import Address
 from tidemill.counters.replication.caller import Caller
+from tidemill.counters.replication.remote import RemoteCounters
 from tidemill.counters.replication.server import Call, Server
 from tidemill.limits import CALLS_MAX
 
@@ -95,6 +96,64 @@ def test_somebody_else_there_is_unavailable() -> None:
 
     with Other("grpc://127.0.0.1:0") as other, pytest.raises(tm.Unavailable, match="is it a node"):
         call(Address("127.0.0.1", other.port))
+
+
+class Garbler(flight.FlightServerBase):  # type: ignore[misc]
+    """Some other service, which answers whatever is asked with the same again and again."""
+
+    def __init__(self, body: bytes, times: int) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.body, self.times, self.sent = body, times, 0
+        self.has_ended = threading.Event()
+
+    def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        try:
+            while self.sent < self.times:
+                self.sent += 1
+                yield flight.Result(pa.py_buffer(self.body))
+        finally:
+            self.has_ended.set()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"7",
+        b'{"value": "x", "live": 1, "expired": 2, "parts": [1], "nodes": {"a": 1}}',
+        b'{"value": 1e999, "live": {"x": 1.5}, "expired": {}, "parts": {"x": null}, "nodes": [{}]}',
+        b"[" * 100_000,
+        b"\xff",
+        b"9" * 5_000,
+    ],
+)
+def test_an_answer_that_is_none_of_a_node_is_said_to_be_none(body: bytes) -> None:
+    with Garbler(body, 1) as other, RemoteCounters(f"127.0.0.1:{other.port}") as remote:
+        for action in (
+            lambda: remote.get("x"),
+            lambda: remote.upsert("x"),
+            remote.all,
+            lambda: remote.parts("x"),
+            remote.nodes,
+        ):
+            other.sent = 0
+            with pytest.raises(tm.BadMessage, match="no answer of a node"):
+                action()
+
+
+@pytest.mark.parametrize("size", [0, BYTES_MAX // 2 + 1])
+def test_an_answer_that_does_not_end_is_broken_off(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_module, "MESSAGE_BYTES_MAX", BYTES_MAX)
+    with Garbler(bytes(size), 10_000_000) as other:
+        with pytest.raises(tm.BadMessage, match="more than an answer of a node has"):
+            call(Address("127.0.0.1", other.port))
+        assert other.has_ended.wait(30)
+        assert other.sent < other.times
 
 
 def test_what_is_too_large_is_refused_at_either_end(

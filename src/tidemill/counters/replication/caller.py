@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,8 +14,8 @@ from tidemill.counters.replication.arrow_flight import load_flight
 from tidemill.counters.replication.forking import outlives_fork
 from tidemill.counters.replication.refusals import typed
 from tidemill.counters.replication.tls import Credentials
-from tidemill.errors import TooLarge
-from tidemill.limits import MESSAGE_BYTES_MAX
+from tidemill.errors import BadMessage, TooLarge
+from tidemill.limits import ANSWER_PARTS_MAX, MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     from pyarrow import flight
@@ -41,10 +42,26 @@ class Caller(Closing):
             raise TooLarge(f"a message has at most {MESSAGE_BYTES_MAX:,} bytes, not {len(body):,}")
         options = flight.FlightCallOptions(timeout=self._timeout_s)
         try:
-            client = self._connected()
-            return [found.body for found in client.do_action(flight.Action(action, body), options)]
+            results = self._connected().do_action(flight.Action(action, body), options)
+            return self._taken(results)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise typed(error, self.address, is_secure=self._credentials is not None) from error
+
+    def _taken(self, results: Iterator[flight.Result]) -> list[pa.Buffer]:
+        """What came, unless it goes on for longer than an answer of a node does."""
+        parts: list[pa.Buffer] = []
+        size = 0
+        for found in results:
+            parts.append(found.body)
+            size += len(found.body)
+            if len(parts) > ANSWER_PARTS_MAX or size > MESSAGE_BYTES_MAX:
+                # Without its connection nothing of the rest is waited for.
+                self.reconnect()
+                raise BadMessage(
+                    f"{self.address} sent more than an answer of a node has: {len(parts)} "
+                    f"messages, {size:,} bytes; is it a node?"
+                )
+        return parts
 
     def reconnect(self) -> None:
         """Let go of the connection: the next call makes another."""

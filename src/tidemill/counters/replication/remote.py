@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.closing import Closing
 from tidemill.counters.replication.address import Address
@@ -13,6 +14,8 @@ from tidemill.counters.replication.tls import Tls
 from tidemill.errors import BadMessage
 
 _TIMEOUT_S = 10.0
+
+Taken = TypeVar("Taken")
 
 
 class RemoteCounters(Closing):
@@ -38,35 +41,58 @@ class RemoteCounters(Closing):
         return self._number("upsert", name=name, delta=delta)
 
     def update_ttl(self, name: str, when: datetime | None) -> None:
-        self._call("update-ttl", name=name, when=None if when is None else when.isoformat())
+        self._call("update-ttl", _done, name=name, when=None if when is None else when.isoformat())
 
     def delete(self, name: str) -> None:
-        self._call("delete", name=name)
+        self._call("delete", _done, name=name)
 
     def all(self) -> tuple[dict[str, int], dict[str, int]]:
-        found = self._call("all")
-        return found["live"], found["expired"]
+        return self._call("all", lambda found: (_sums(found["live"]), _sums(found["expired"])))
 
     def parts(self, name: str) -> dict[str, int]:
-        return dict(self._call("parts", name=name)["parts"])
+        return self._call("parts", lambda found: _sums(found["parts"]), name=name)
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes that the node knows of: who is removed, and how far each is behind it."""
-        return list(self._call("nodes")["nodes"])
+        return self._call("nodes", lambda found: [_node(one) for one in found["nodes"]])
 
     def remove_node(self, node: str) -> None:
-        self._call("remove-node", node=node)
+        self._call("remove-node", _done, node=node)
 
     def close(self) -> None:
         self._caller.close()
 
     def _number(self, action: str, **said: Any) -> int:
-        return int(self._call(action, **said)["value"])
+        return self._call(action, lambda found: _whole(found["value"]), **said)
 
-    def _call(self, action: str, **said: Any) -> Any:
+    def _call(self, action: str, take: Callable[[Any], Taken], **said: Any) -> Taken:
+        """What `take` finds in the answer; whatever it stumbles over is none of a node."""
         answers = self._caller.call(action, json.dumps(said).encode())
         try:
             (answer,) = answers
-            return json.loads(answer.to_pybytes())
-        except ValueError as error:
+            return take(json.loads(answer.to_pybytes()))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise BadMessage(f"{self._caller.address} gave no answer of a node") from error
+
+
+def _done(found: object) -> None:
+    if found is not None:
+        raise TypeError(type(found))
+
+
+def _whole(found: object) -> int:
+    if type(found) is not int:
+        raise TypeError(type(found))
+    return found
+
+
+def _sums(found: Any) -> dict[str, int]:
+    return {name: _whole(value) for name, value in found.items()}
+
+
+def _node(found: Any) -> dict[str, Any]:
+    """As a node has it, so that whoever shows it finds what they look for."""
+    if type(found["node"]) is not str or type(found["is_removed"]) is not bool:
+        raise TypeError(type(found["node"]))
+    _whole(found["behind"])
+    return dict(found)
