@@ -111,10 +111,14 @@ async def test_a_task_that_ends_with_its_pop_returns_the_items(tmp_path: Path) -
         assert (await pop).rows() == [(1, b"a")]
 
 
-async def pop_and_linger(queue: tm.aio.PriorityQueue) -> None:
-    async with asyncio.timeout(0.05):
-        assert (await queue.pop(1)).rows() == [(3, b"c")]
-        await asyncio.sleep(60)
+async def strike_at_the_disk(fs: CountingFileSystem, limit: asyncio.Timeout) -> None:
+    """Let a timeout strike while a call is being written, then let the disk go on."""
+    # Before that, the call would rightly be withdrawn.
+    await until(fs.sync_began.is_set)
+    limit.reschedule(0)
+    await until(limit.expired)
+    await asyncio.sleep(0)
+    fs.may_sync.set()
 
 
 @in_event_loop
@@ -123,34 +127,44 @@ async def test_a_timeout_that_strikes_in_the_middle_of_a_pop_lets_it_end(tmp_pat
     async with tm.aio.PriorityQueue(tmp_path, file_system=fs) as queue:
         await queue.push([(1, b"a"), (2, b"b")])
 
-        async def release() -> None:
-            await asyncio.sleep(0.2)
-            fs.may_sync.set()
-
         with held_up(fs):
-            releasing = asyncio.create_task(release())
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(None) as limit:
+                striking = asyncio.create_task(strike_at_the_disk(fs, limit))
                 batch = await queue.pop(1)
             assert batch.rows() == [(1, b"a")]
             # The timeout has taken its cancellation back, and none strikes later.
             await asyncio.sleep(0.01)
-            await releasing
+            await striking
         task = asyncio.current_task()
         assert task is not None
         assert task.cancelling() == 0
 
+        async def release() -> None:
+            await until(lambda: pop.cancelling() > 0)
+            await asyncio.sleep(0)
+            fs.may_sync.set()
+
         with held_up(fs):
+            pop = asyncio.create_task(queue.pop(1))
             releasing = asyncio.create_task(release())
-            assert (await asyncio.wait_for(queue.pop(1), 0.05)).rows() == [(2, b"b")]
+            await until(fs.sync_began.is_set)
+            assert (await asyncio.wait_for(pop, 0.05)).rows() == [(2, b"b")]
             await releasing
 
         # Inside the block it does strike: at the next await.
         await queue.push([(3, b"c")])
+
+        async def pop_and_linger() -> None:
+            async with asyncio.timeout(None) as limit:
+                strikes.append(asyncio.create_task(strike_at_the_disk(fs, limit)))
+                assert (await queue.pop(1)).rows() == [(3, b"c")]
+                await asyncio.sleep(60)
+
+        strikes: list[asyncio.Task[None]] = []
         with held_up(fs):
-            releasing = asyncio.create_task(release())
             with pytest.raises(TimeoutError):
-                await asyncio.create_task(pop_and_linger(queue))
-            await releasing
+                await asyncio.create_task(pop_and_linger())
+            await strikes[0]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await queue.pop(1, wait_s=60)

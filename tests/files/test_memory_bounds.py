@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -11,15 +10,12 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
+from tests.files.open_files import open_below
 from tidemill.files.disk.filesystem import File, LocalFileSystem
 from tidemill.files.merge.cursor import Cursor
 from tidemill.limits import FILES_OPEN_MAX
 
 KEPT_OPEN = 5  # lock, head, active segment, spine, and a file to be used again
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def merges_of(queue: tm.PriorityQueue) -> int:
@@ -37,18 +33,17 @@ def filled(path: Path, items: int, **options: object) -> tm.PriorityQueue:
 
 
 def test_open_files_do_not_grow_with_the_number_of_segments(tmp_path: Path) -> None:
-    before = open_files()
     with filled(tmp_path, 12_000, maintain_in_background=False) as queue:
         assert queue.stats().segments > 5 * FILES_OPEN_MAX
-        assert open_files() - before <= FILES_OPEN_MAX + KEPT_OPEN
-    assert open_files() == before
+        assert open_below(tmp_path) <= FILES_OPEN_MAX + KEPT_OPEN
+    assert open_below(tmp_path) == 0
     with tm.PriorityQueue(tmp_path, maintain_in_background=False) as queue:
-        assert open_files() - before <= FILES_OPEN_MAX + KEPT_OPEN
+        assert open_below(tmp_path) <= FILES_OPEN_MAX + KEPT_OPEN
         for _ in range(10):
             assert len(queue.pop(1_000)) == 1_000
-            assert open_files() - before <= FILES_OPEN_MAX + KEPT_OPEN
+            assert open_below(tmp_path) <= FILES_OPEN_MAX + KEPT_OPEN
         assert len(queue.pop(-1)) == 2_000
-    assert open_files() == before
+    assert open_below(tmp_path) == 0
 
 
 def test_a_queue_works_where_the_system_allows_fewer_files_than_it_has_segments(

@@ -15,6 +15,7 @@ import pytest
 
 import tidemill as tm
 from tests.faults.io_errors import FailingFileSystem
+from tests.files.open_files import open_below
 from tidemill.batch import EncodedBody, encode_body
 from tidemill.errors import StorageFailed
 from tidemill.files.commit.combining import Combining
@@ -37,12 +38,7 @@ def loaded(body: EncodedBody) -> pa.Buffer | bytes:
     return body.buffer.load() if isinstance(body.buffer, ShelvedBody) else body.buffer
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 def test_bodies_keep_their_bytes_in_memory_and_in_the_file(tmp_path: Path) -> None:
-    before_files = open_files()
     bodies = [body(size) for size in range(0, 40_000, 611)]
     shelf = Shelf(LocalFileSystem(), tmp_path)
     kept = [shelf.keep(one) for one in bodies]
@@ -55,9 +51,9 @@ def test_bodies_keep_their_bytes_in_memory_and_in_the_file(tmp_path: Path) -> No
         assert after[1:] == before[1:]
         assert len(after.buffer) == before.body_bytes
     assert list(tmp_path.iterdir()) == []
-    assert open_files() == before_files + 1
+    assert open_below(tmp_path) == 1
     del after, kept
-    assert open_files() == before_files
+    assert open_below(tmp_path) == 0
 
 
 def test_few_bodies_need_no_file(tmp_path: Path) -> None:

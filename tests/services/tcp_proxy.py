@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
@@ -77,6 +78,15 @@ class TcpProxy:
             self.packets = 0
             self._fault = fault
             self.fired = None
+
+    def wait_fired(self, is_going_on: Callable[[], bool]) -> None:
+        """Wait until the fault has happened to a call; once that has ended, it never will."""
+        while True:
+            may_fire = is_going_on()
+            if self.fired is not None:
+                return
+            assert may_fire, "the call ended without the fault"
+            time.sleep(0.001)
 
     def refuse(self, refusing: bool) -> None:
         """Close new connections at once, as a server that is down does."""

@@ -411,8 +411,7 @@ def test_an_append_that_was_committed_before_another_took_over_is_confirmed(
         proxy.refuse(True)
         with ThreadPoolExecutor(1) as threads:
             sending = threads.submit(append, writer, rows, [Mark("loader", 7, 2, 1 + len(rows))])
-            while proxy.fired is None:
-                time.sleep(0.001)
+            proxy.wait_fired(lambda: not sending.done())
             new = others.claim()
             proxy.refuse(False)
             assert sending.result(timeout=30).last == 1 + len(rows)
