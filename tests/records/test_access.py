@@ -259,7 +259,7 @@ def test_a_token_of_etcd_that_is_not_valid_any_more_is_replaced(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     _needed(Etcd)
-    with Etcd(tmp_path_factory.mktemp("token"), "--auth-token-ttl=1") as server:
+    with Etcd(tmp_path_factory.mktemp("token"), "--auth-token-ttl=60") as server:
         server.ask("/v3/auth/user/add", {"name": "root", "password": "hush"})
         server.ask("/v3/auth/role/add", {"name": "root"})
         server.ask("/v3/auth/user/grant", {"user": "root", "role": "root"})
@@ -268,9 +268,10 @@ def test_a_token_of_etcd_that_is_not_valid_any_more_is_replaced(
         with closing(store):
             generation = store.create("token:ring", b"1")
             assert generation is not None
-            # A change of who may do what ends all tokens, as their time does.
-            token = server.ask("/v3/auth/authenticate", {"name": "root", "password": "hush"})
-            server.ask("/v3/auth/user/add", {"name": "x", "password": "y"}, token["token"])
+            # A new password ends a user's tokens, as their time does; though it is the old one.
+            root = {"name": "root", "password": "hush"}
+            token = server.ask("/v3/auth/authenticate", root)
+            server.ask("/v3/auth/user/changepw", root, token["token"])
             assert store.replace("token:ring", b"2", generation) is not None
 
 

@@ -45,6 +45,7 @@ class Fired:
     fault: Fault
     direction: Direction
     packet_bytes: int
+    accepted: int  # connections since `arm`: how often a client had begun anew before
 
 
 class TcpProxy:
@@ -59,6 +60,7 @@ class TcpProxy:
         self._refusing = False
         self._closed = False
         self.packets = 0
+        self.accepted = 0  # connections since `arm`
         self.refused = 0  # connections
         self.fired: Fired | None = None
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -75,7 +77,7 @@ class TcpProxy:
     def arm(self, fault: Fault | None) -> None:
         """Count packets from 0 again, and do `fault` when its number comes."""
         with self._lock:
-            self.packets = 0
+            self.packets = self.accepted = 0
             self._fault = fault
             self.fired = None
 
@@ -120,7 +122,7 @@ class TcpProxy:
             fault = self._fault
             if fault is None or number != fault.at or self.fired is not None:
                 return packet
-            self.fired = Fired(fault, direction, len(packet))
+            self.fired = Fired(fault, direction, len(packet), self.accepted)
             hit = list(self._links) if fault.everyone else [link]
         if fault.kind == "blackhole":
             for one in hit:
@@ -142,6 +144,7 @@ class TcpProxy:
             with self._lock:
                 refusing = self._refusing
                 self.refused += refusing
+                self.accepted += not refusing
             if refusing:
                 client.close()
                 continue
