@@ -244,7 +244,9 @@ def test_a_node_whose_close_was_interrupted_is_closed_by_the_next(
     tmp_path: Path, monkeypatch: Patch, owner: type, name: str
 ) -> None:
     with tm.Counters("peer", listen="127.0.0.1:0") as peer:
-        one = tm.Counters("a", path=tmp_path / "c", listen="127.0.0.1:0", peers=[peer.address])
+        # A port that the system gave away itself could be somebody else's by the second start.
+        address = f"127.0.0.1:{free_port()}"
+        one = tm.Counters("a", path=tmp_path / "c", listen=address, peers=[peer.address])
         one.upsert("x", 5)
         assert one.sync() == {peer.address: "ok"}
         links = one._mesh._all()
@@ -265,7 +267,8 @@ def test_a_node_whose_close_was_interrupted_is_closed_by_the_next(
 def test_a_node_that_cannot_save_at_its_end_lets_go_of_its_address(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    one = tm.Counters("a", path=tmp_path / "c", listen="127.0.0.1:0", save_ms=NEVER_MS)
+    address = f"127.0.0.1:{free_port()}"
+    one = tm.Counters("a", path=tmp_path / "c", listen=address, save_ms=NEVER_MS)
     one.upsert("x", 5)
     breaks_once(monkeypatch, journal, "encode", tm.DiskFull)
     with pytest.raises(tm.DiskFull):

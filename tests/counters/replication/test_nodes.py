@@ -345,7 +345,8 @@ def test_a_node_that_was_superseded_does_not_stop_its_successor(
     start: Start, tmp_path: Path
 ) -> None:
     """Not even where the peer was started again, and remembers no process of either."""
-    hub = start("hub", path=tmp_path / "hub")
+    # A port that the system gave away itself could be somebody else's by the second start.
+    hub = start("hub", path=tmp_path / "hub", listen=f"127.0.0.1:{free_port()}")
     address = hub.address
     old = start("node-1", peers=[address])
     old.sync()
@@ -487,7 +488,7 @@ def test_messages_survive_their_packing(start: Start) -> None:
 
 
 def test_a_closed_node_says_so_and_frees_its_address(start: Start, tmp_path: Path) -> None:
-    one = start("node-1", path=tmp_path / "one")
+    one = start("node-1", path=tmp_path / "one", listen=f"127.0.0.1:{free_port()}")
     address = one.address
     one.close()
     one.close()

@@ -15,6 +15,7 @@ import pytest
 import tidemill as tm
 from tests.gateway.shell import Shell
 from tests.log.sql.packet_faults import TIMEOUT_S, PacketFaults
+from tests.log.sql.relays import relay_after_a_kill
 from tests.log.sql.test_kills import SOAK, Nursery
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import Fault, TcpProxy
@@ -352,6 +353,7 @@ def test_relays_killed_at_random_publish_everything_once_and_in_order(
 ) -> None:
     rounds = 500 if SOAK else 20
     expected: list[bytes] = []
+    inserted = threading.Semaphore(0)
     is_over = threading.Event()
 
     def insert() -> None:
@@ -361,20 +363,22 @@ def test_relays_killed_at_random_publish_everything_once_and_in_order(
                 value = b"%d" % len(expected)
                 _insert(outbox, shop, value)
                 expected.append(value)
+                inserted.release()
                 time.sleep(0.001)
 
     inserting = threading.Thread(target=insert)
     inserting.start()
     nursery = Nursery(url, tmp_path, "relay")
     try:
+        assert inserted.acquire(timeout=60)
         for number in range(rounds):
+            assert inserted.acquire(timeout=60)  # So that each has something to do.
             nursery.run(number, 0.003 * (number % 17), log_address)
     finally:
         is_over.set()
         inserting.join()
         nursery.close()
-    # The server may still be busy with the end of the last one's connection.
-    with tm.Outbox(url).relay(log_address) as relay:
+    with relay_after_a_kill(url, log_address) as relay:
         relay.run(follow=False)
     assert _rows(log_address) == expected
     assert len(expected) > rounds

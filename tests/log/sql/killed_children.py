@@ -23,6 +23,7 @@ from collections.abc import Callable
 import tidemill as tm
 import tidemill.log.sql.store
 from tests.faults.checker import UniqueValues
+from tests.log.sql.relays import relay_after_a_kill
 
 CONSUMER = "billing"
 
@@ -51,12 +52,7 @@ def receive(url: str, tell: Tell) -> None:
 
 
 def relay(url: str, tell: Tell, log: str) -> None:
-    while True:
-        try:
-            relay = tm.Outbox(url).relay(log)
-            break
-        except tm.Locked:
-            continue  # The one that was killed before is not quite gone.
+    relay = relay_after_a_kill(url, log)
     tell("opened")
     relay.run()
 

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 import tidemill as tm
 from tests.gateway.shell import Shell
+from tests.log.sql.relays import relay_after_a_kill
 from tests.services.java import QUICK_JAVA
 from tests.services.mariadb import MariaDB
 from tests.services.server import free_port
@@ -206,7 +207,7 @@ def test_mysql_outbox(
     finally:
         running.send_signal(signal.SIGKILL)
         running.wait()
-    with tm.Outbox(url).relay(url) as rest:
+    with relay_after_a_kill(url, url) as rest:
         rest.run(follow=False)
     with tm.Log(url) as log, log.publisher() as out:
         out.send([b"not an order"])
