@@ -337,9 +337,9 @@ def test_the_handler_of_a_signal_that_closes_a_queue_in_use_is_told_so(
         with pytest.raises(tm.CallerError, match="behind the call"):
             queue.push([b"c"]) if call == "push" else queue.pop()
     finally:
-        signal.signal(signal.SIGUSR1, before)
         fs.may_sync.set()
         helper.join(WITHIN_S)
+        signal.signal(signal.SIGUSR1, before)  # Only now nobody sends one any more.
     queue.close()
     with tm.PriorityQueue(tmp_path) as again:
         assert len(again) in ((2, 3) if call == "push" else (1, 2))

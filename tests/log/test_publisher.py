@@ -414,6 +414,7 @@ def test_a_sender_that_is_interrupted_as_it_wakes_wakes_the_next(
         gate.wait()
     line = out._line
     wait_for = line.wait
+    asleep = threading.Semaphore(0)
 
     class Interrupted:
         """Sleeps as a lock does, and is interrupted when its send is done."""
@@ -424,6 +425,7 @@ def test_a_sender_that_is_interrupted_as_it_wakes_wakes_the_next(
             self._lock.acquire()
 
         def acquire(self) -> bool:
+            asleep.release()
             self._lock.acquire()
             if self._send.is_done:
                 raise KeyboardInterrupt
@@ -452,8 +454,8 @@ def test_a_sender_that_is_interrupted_as_it_wakes_wakes_the_next(
     threads = [threading.Thread(target=send, args=(number,), daemon=True) for number in range(20)]
     for thread in threads:
         thread.start()
-    while len(line._pending) < len(threads):
-        time.sleep(0.001)
+    for _ in threads:
+        assert asleep.acquire(timeout=60)
     gate.open.set()
     until_s = time.monotonic() + 60
     for thread in threads:

@@ -274,18 +274,24 @@ def test_a_restoring_process_that_is_killed_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.log.archive.restoring_child"]
     sure = 501
     for _ in range(3):
+        seen = chance.randint(1, 3)
+        # All that the three may do, however late they are killed, is less than there is.
+        places = str(tmp_path / "archive"), str(tmp_path / "copy")
         child = subprocess.Popen(
-            [*command, str(tmp_path / "archive"), str(tmp_path / "copy")],
+            [*command, *places, str(seen + 30)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=Path(__file__).resolve().parents[3],
         )
+        assert child.stdin is not None
         assert child.stdout is not None
-        for _ in range(chance.randint(1, 3)):
+        for _ in range(seen):
             assert int(child.stdout.readline()) > sure, "it ended by itself"
         time.sleep(chance.random() * 0.05)  # The moment is what is tried out.
         child.kill()
         sure = max([sure, *map(int, child.stdout.read().split())])
         child.wait()
+        child.stdin.close()
         child.stdout.close()
         with tm.Log(tmp_path / "copy") as half:
             assert sure <= half.ends().next
