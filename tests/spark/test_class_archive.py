@@ -31,6 +31,18 @@ print(".jsa" if maps.exists() and "/top-" in maps.read_text() else "-", spark.ra
 spark.stop()
 """
 
+MAKES = """
+import subprocess, sys, tempfile
+from pathlib import Path
+from tidemill.spark import archiving
+LOOKS = "import tempfile; print(tempfile.mkdtemp())"
+def make(*_):
+    print(tempfile.mkdtemp(), flush=True)
+    return subprocess.run([sys.executable, "-c", LOOKS], check=True).returncode == 0
+archiving._make = make
+archiving.main(Path(sys.argv[1]))
+"""
+
 Asked = list[Path]
 
 
@@ -96,6 +108,24 @@ def test_it_is_made_when_a_process_ends_and_used_by_the_next(java: Java, folder:
     assert (done.stdout, done.stderr, done.returncode) == (wanted, "", 0)
     # Java passes over one that was made for other classes, and says nothing of it.
     assert said(java, ["-cp", "/elsewhere", *options]) == said(java, [])
+
+
+@pytest.mark.slow
+def test_it_is_made_without_the_temporary_folder_of_whoever_started_that(
+    folder: Path, tmp_path: Path
+) -> None:
+    """It goes with a test or a job; a Spark that was starting waited for ever for a file in it."""
+    passing = tmp_path / "passing"
+    passing.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", MAKES, str(folder)],
+        env={**os.environ, "TMPDIR": str(passing)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [Path(line).parent.parent for line in done.stdout.splitlines()] == [folder, folder]
+    assert list(passing.iterdir()) == []
 
 
 def test_without_one_nothing_is_used_and_one_is_asked_for_once(

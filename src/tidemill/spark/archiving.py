@@ -53,6 +53,9 @@ def main(folder: Path) -> None:
         for left in folder.glob(f"{BASE}-*.jsa"):
             left.unlink()
         drafts = Path(tempfile.mkdtemp(prefix="draft-", dir=folder))
+        # That of whoever started this may go with him, and a Spark that starts would wait for ever
+        # for what its Java writes there.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(drafts)
         try:
             if _make(find_java(), folder, drafts):
                 (folder / FAILED).unlink()
