@@ -30,8 +30,8 @@ FORMATS_OLD = (1,)  # that `upgrade` knows how to bring up to date
 QUEUE = "priority-queue"
 LOG = "log"  # ordered by arrival alone: no keys, and so no bucket function
 _KINDS = {
-    QUEUE: "a priority queue: open it with tm.PriorityQueue",
-    LOG: "a log: open it with tm.Log",
+    QUEUE: "a priority queue: open it with tm.PriorityQueue, or `tidemill pop` and the like",
+    LOG: "a log: open it with tm.Log, or `tidemill receive` and the like",
 }
 _BYTES_MAX = 64 * 1024 * 1024
 
