@@ -28,8 +28,8 @@ def is_text(text: str) -> bool:
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def seconds_of(text: str) -> float:
-    """The timeout that a URL names.
+def seconds_of(text: str, what: str = "timeout_s") -> float:
+    """A time that a URL names, as its option `what`.
 
     >>> seconds_of("0.5")
     0.5
@@ -39,5 +39,5 @@ def seconds_of(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e6:
-        raise InvalidInput(f"timeout_s must be a number of seconds above 0, not {text!r}")
+        raise InvalidInput(f"{what} must be a number of seconds above 0, not {text!r}")
     return seconds

@@ -28,7 +28,7 @@ from tidemill.errors import (
     Unavailable,
 )
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
-from tidemill.urls import is_text
+from tidemill.urls import is_text, seconds_of
 
 try:
     import obstore
@@ -104,8 +104,8 @@ class S3Address:
             prefix,
             endpoint,
             options.get("region"),
-            _seconds("timeout_s", options.get("timeout_s", "30")),
-            _seconds("retry_s", options.get("retry_s", "30")),
+            seconds_of(options.get("timeout_s", "30")),
+            seconds_of(options.get("retry_s", "30"), "retry_s"),
         )
 
     @property
@@ -290,16 +290,6 @@ def _status(error: Exception) -> str | None:
 def _shown(error: Exception) -> Exception | None:
     """The cause to be shown: not what a refusal says, for that may repeat what was signed."""
     return None if _is_refusal(error) else error
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise InvalidInput(f"{name} must be a number of seconds above 0, not {text!r}")
-    return seconds
 
 
 def _bytes(data: pa.Buffer) -> obstore.Bytes:
