@@ -75,3 +75,37 @@ def test_the_loop_goes_on_while_a_peer_is_waited_for() -> None:
         silent.close()
 
     asyncio.run(main())
+
+
+def test_whoever_waits_for_a_node_to_stop_hears_why_and_holds_no_thread(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with tm.aio.Counters("node-1", path=tmp_path, save_ms=10) as counters:
+            await counters.upsert("visits")
+            await counters.save()
+            assert await counters.wait_halted(0.01) is None
+            waiting = [asyncio.ensure_future(counters.wait_halted()) for _ in range(100)]
+            assert await counters.sync() == {}, "no thread is left for others"
+            waiting.pop().cancel()
+            with tm.Log(tmp_path) as log, log.publisher():
+                await counters.upsert("visits")
+                for halted in await asyncio.gather(*waiting):
+                    assert isinstance(halted, tm.Fenced)
+                assert isinstance(counters.halted, tm.Fenced)
+                assert isinstance(await counters.wait_halted(), tm.Fenced), "also afterwards"
+                with pytest.raises(tm.Fenced):
+                    await counters.close()
+
+    with pytest.raises(tm.Fenced):
+        asyncio.run(main())
+
+
+def test_closing_ends_the_wait_for_a_node_to_stop(tmp_path: Path) -> None:
+    async def main() -> None:
+        counters = await tm.aio.Counters("node-1", path=tmp_path).open()
+        assert counters.halted is None
+        waiting = asyncio.ensure_future(counters.wait_halted())
+        await asyncio.sleep(0)
+        await counters.close()
+        assert await waiting is None
+
+    asyncio.run(main())

@@ -96,3 +96,18 @@ def test_closing_wakes_whoever_waits_and_ends_the_groups() -> None:
             await audit.remove()
 
     asyncio.run(main())
+
+
+def test_a_ring_is_removed_without_being_opened() -> None:
+    async def main() -> None:
+        url = "memory:aio-removed"
+        async with tm.aio.Ring(url, capacity=10) as ring:
+            assert ring.name == "aio-removed"
+            await ring.enqueue(b"a")
+        await tm.aio.Ring.remove_at(url)
+        with pytest.raises(tm.NotAQueue):
+            await tm.aio.Ring.remove_at(url)
+        with pytest.raises(tm.NotAQueue):
+            await tm.aio.Ring(url).open()
+
+    asyncio.run(main())

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tidemill.aio.calling import call_in
+
 
 class Arrivals:
     """The waits of one queue on its event loop."""
@@ -34,10 +36,7 @@ class Arrivals:
         if not self._waits or self._is_told:
             return
         self._is_told = True
-        try:
-            self._loop.call_soon_threadsafe(self.wake)
-        except RuntimeError:
-            pass  # The loop was closed, and nobody waits on it any more.
+        call_in(self._loop, self.wake)
 
     def wake(self) -> None:
         """Let every wait look again."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tidemill.aio.calling import call_in
 from tidemill.aio.twin import Twin
+from tidemill.clock import wait_seconds
 from tidemill.counters import Replica
 from tidemill.counters import counters as plain
 from tidemill.counters.replication.traffic import PeerTraffic
+from tidemill.errors import TidemillError
 
 
 class Counters(Twin[plain.Counters]):
@@ -50,6 +56,26 @@ class Counters(Twin[plain.Counters]):
     def peers(self) -> list[str]:
         """The addresses of the peers that this node calls."""
         return self._opened().peers
+
+    @property
+    def halted(self) -> TidemillError | None:
+        """Why this node has stopped; None while it goes on."""
+        return self._opened().halted
+
+    async def wait_halted(self, timeout_s: float | None = None) -> TidemillError | None:
+        """Wait until this node has stopped by itself, or was closed, or for so long; why it
+        stopped, if it did.
+        """
+        counters = self._opened()
+        wait_s = None if timeout_s is None else wait_seconds(timeout_s, what="timeout_s")
+        over = asyncio.Event()
+        unlisten = counters.over.listen(partial(call_in, asyncio.get_running_loop(), over.set))
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), wait_s)
+        finally:
+            unlisten()
+        return counters.halted
 
     async def upsert(self, name: str, delta: int = 1) -> int:
         """Add to a counter, and make it if it is not there; returns its new value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tidemill.aio.calling import call_in
 from tidemill.aio.cancellation import settle
 from tidemill.aio.threads import Threads
 from tidemill.closing import AsyncClosing
@@ -101,7 +102,4 @@ class Receiver(AsyncClosing):
 
     def _hear(self) -> None:
         """Called by threads of the receiver's, under its lock."""
-        try:
-            self._loop.call_soon_threadsafe(self._news.set)
-        except RuntimeError:
-            pass  # The loop is gone, and with it whoever waited.
+        call_in(self._loop, self._news.set)

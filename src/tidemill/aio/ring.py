@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tidemill.aio.group import Group
 from tidemill.aio.ring_end import Attempts, RingEnd
+from tidemill.aio.threads import Threads
 from tidemill.aio.twin import Twin
 from tidemill.errors import QueueFull
 from tidemill.records import ring as plain
@@ -31,6 +32,11 @@ class Ring(Twin[plain.Ring], RingEnd):
 
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(lambda: plain.Ring(url, **options))
+
+    @property
+    def name(self) -> str:
+        """The name of the ring in its store."""
+        return self._end().name
 
     @property
     def capacity(self) -> int:
@@ -95,6 +101,15 @@ class Ring(Twin[plain.Ring], RingEnd):
     async def remove(self) -> None:
         """Remove the ring and all its entries from the store; the handle is closed."""
         await self._run(self._end().remove)
+
+    @staticmethod
+    async def remove_at(url: str, *, buffers: str | None = None) -> None:
+        """Remove a ring without opening it; see `tm.Ring.remove_at`."""
+        threads = Threads(1)
+        try:
+            await threads.run(plain.Ring.remove_at, url, buffers=buffers)
+        finally:
+            await threads.end()
 
     def __repr__(self) -> str:
         return f"<aio.Ring {str(self._handle.name)!r}>" if self._handle else "<aio.Ring>"

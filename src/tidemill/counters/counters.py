@@ -26,6 +26,7 @@ from tidemill.clock import Clock, SystemClock, wait_seconds
 from tidemill.closing import Closing
 from tidemill.counters import Ledger, Replica
 from tidemill.counters.intervals import check_interval_ms
+from tidemill.counters.over import Over
 from tidemill.counters.replication.address import Address
 from tidemill.counters.replication.arrow_flight import load_flight
 from tidemill.counters.replication.caller import Caller
@@ -115,8 +116,8 @@ class Counters(Closing):
         self._lags = Lags()
         self._halted: TidemillError | None = None
         self._provided: set[Address] = set()
-        self._halting = threading.Event()
         self._closing = threading.Event()
+        self.over = Over()  # halted, or closed
         self._is_closed = False
         self._responder: Responder | None = None
         self._mesh = Mesh(self._link)
@@ -165,8 +166,10 @@ class Counters(Closing):
         return self._halted
 
     def wait_halted(self, timeout_s: float | None = None) -> TidemillError | None:
-        """Wait until this node has stopped by itself, or for so long; why it stopped, if it did."""
-        self._halting.wait(None if timeout_s is None else wait_seconds(timeout_s, what="timeout_s"))
+        """Wait until this node has stopped by itself, or was closed, or for so long; why it
+        stopped, if it did.
+        """
+        self.over.wait(None if timeout_s is None else wait_seconds(timeout_s, what="timeout_s"))
         return self._halted
 
     def upsert(self, name: str, delta: int = 1) -> int:
@@ -337,6 +340,7 @@ class Counters(Closing):
             self._real.close()  # Before the server, which may take its time.
         finally:
             self._end_replication()
+        self.over.come()
         self._is_closed = True  # Not before: each step is done again after an interrupt.
 
     def __repr__(self) -> str:
@@ -405,7 +409,7 @@ class Counters(Closing):
             self._halted = error
             logger.error("%s has stopped: %s", self.node, error)
             self._become(error)
-            self._halting.set()
+            self.over.come()
 
     def _end_replication(self) -> None:
         self._mesh.close()
@@ -430,7 +434,10 @@ def _disown() -> None:
     """A child of os.fork() has the memory of a node, but none of its threads."""
     for counters in list(_alive):
         words = f"the counters of {counters.node} were opened before os.fork(); open a new node"
+        # New ones, for a thread that is not there may have held the lock of the old.
+        counters._closing, counters.over = threading.Event(), Over()
         counters._closing.set()
+        counters.over.come()
         counters._is_closed = True
         counters._become(Closed(words))
 

@@ -442,6 +442,17 @@ def test_a_removed_node_is_refused(start: Start, tmp_path: Path) -> None:
     assert one.get("visits") == 6
 
 
+def test_closing_ends_the_wait_for_a_node_to_stop(start: Start) -> None:
+    one = start("node-1")
+    found: list[tm.TidemillError | None] = []
+    waiting = threading.Thread(target=lambda: found.append(one.wait_halted()))
+    waiting.start()
+    one.close()
+    waiting.join(EVENTUALLY_S)
+    assert found == [None]
+    assert one.wait_halted() is None, "a node that was closed does not stop any more"
+
+
 def test_garbage_is_refused_and_the_node_lives_on(start: Start) -> None:
     one = start("node-1")
     one.upsert("visits", 1)
