@@ -41,7 +41,7 @@ run: $(VENV)/.spark ## Run the main job end to end on a temporary folder, and wr
 
 # Tests and benchmarks start real servers and shells, and kill processes at a given system call. What
 # is missing is installed with the system's package manager; nothing is left running.
-PROGRAMS := mariadbd redis-server etcd fish zsh $(if $(filter Linux,$(shell uname -s)),strace)
+PROGRAMS := mariadbd redis-server etcd fish zsh openssl $(if $(filter Linux,$(shell uname -s)),strace)
 
 .PHONY: services
 services: ## Install the servers and shells that tests and benchmarks start, if they are missing

@@ -11,7 +11,7 @@ package() {
     mariadbd) [ "$2" = brew ] && echo mariadb || echo mariadb-server ;;
     redis-server) [ "$2" = apt-get ] && echo redis-server || echo redis ;;
     etcd) [ "$2" = apt-get ] && echo etcd-server || echo etcd ;;
-    fish | strace | zsh) echo "$1" ;;
+    fish | openssl | strace | zsh) echo "$1" ;;
     *) echo "Nothing is known of a program named $1." >&2; exit 2 ;;
   esac
 }
