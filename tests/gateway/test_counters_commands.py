@@ -131,10 +131,13 @@ def test_a_counter_that_no_column_holds_is_left_out_of_snapshots(
 ) -> None:
     one = serve("node-1 --listen 127.0.0.1:0 --snapshot-log values --snapshot-every 0.1s")
     address = one.said["address"]
-    with tm.Counters("a", peers=[address]) as a, tm.Counters("b", peers=[address]) as b:
+    with tm.Counters("a") as a, tm.Counters("b") as b:
         for node in (a, b):
+            # Before either hears of the other, or it would refuse to leave the range.
             node.upsert("huge", INT64_MAX)
             node.upsert("visits", 5)
+        for node in (a, b):
+            node.add_peer(address)
             assert node.sync() == {address: "ok"}
         follow = "timeout 60 tidemill receive values/ chart --follow --format ndjson"
         shell.good(f"set +o pipefail; {follow} | grep -m 1 'visits.*10'")
