@@ -17,7 +17,6 @@ import numpy.typing as npt
 from tidemill.counters.replica import Replica
 
 Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 NOBODY = -1  # in place of a replica

@@ -44,12 +44,9 @@ class _Handle:
 class OpenFiles:
     """Opens files on demand and lets go of what is not needed."""
 
-    def __init__(
-        self, fs: FileSystem, files_max: int = FILES_OPEN_MAX, *, write: bool = True
-    ) -> None:
+    def __init__(self, fs: FileSystem, *, write: bool = True) -> None:
         self._fs = fs
         self._write = write
-        self._files_max = files_max  # beside those that are kept
         # Held while a file is opened. A scan that is collected then lets its segments go, which may
         # close files of theirs.
         self._lock = threading.RLock()
@@ -108,7 +105,7 @@ class OpenFiles:
                 self._drop_surplus()
 
     def _drop_surplus(self) -> None:
-        while len(self._others) > self._files_max:
+        while len(self._others) > FILES_OPEN_MAX:
             oldest = next(iter(self._others))
             self._others.pop(oldest, None)
             oldest.handle = None

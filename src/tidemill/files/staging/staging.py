@@ -44,7 +44,6 @@ class StagingFolder:
     def __init__(self, fs: FileSystem, clock: Clock, path: Path, name: str) -> None:
         self._fs = fs
         self._clock = clock
-        self._path = path  # of the queue
         self._folder = path / FOLDER / name
         self._open: tuple[str, File] | None = None  # the file that was read last
 

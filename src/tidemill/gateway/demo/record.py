@@ -46,7 +46,6 @@ class Record:
     """The run."""
 
     items: int
-    start_s: float = field(default_factory=time.monotonic)
     phases: list[Phase] = field(default_factory=list)
     killed_s: float = 0.0
     opened_s: float = 0.0  # how long opening took after the kill

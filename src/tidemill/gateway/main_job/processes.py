@@ -15,7 +15,7 @@ import tidemill as tm
 
 @contextmanager
 def child(
-    arguments: Sequence[str], *, pass_fds: Sequence[int] = (), cwd: Path | None = None
+    arguments: Sequence[str], *, pass_fds: Sequence[int] = ()
 ) -> Iterator[subprocess.Popen[str]]:
     """This Python with other arguments; killed, with all that it started, if it is still there."""
     # The same package as here, also where that is found by a path from another folder.
@@ -28,7 +28,6 @@ def child(
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
-        cwd=cwd,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
     )

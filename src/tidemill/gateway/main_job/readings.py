@@ -24,7 +24,6 @@ WINDOWS = TIME_NS // 10**9 // WINDOW_S
 HEARTBEAT = "heartbeat"
 HEARTBEAT_NS = START_NS + TIME_NS + 3_600_000_000_000  # long after the last reading
 NO_VALUE, OUT_OF_RANGE = "no value", "out of range"
-GREATEST = 1_000.0  # that a sensor can measure
 _NO_VALUE_EVERY, _OUT_OF_RANGE_EVERY = 997, 1_499
 
 # In hundredths: where a metric lies, and how far it goes up and down.

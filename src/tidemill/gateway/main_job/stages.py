@@ -151,8 +151,6 @@ class Stages:
         is_reading = shares <= 1
         self.story.log_seqs = np.concatenate(seqs)[is_reading]
         self.story.log_times = shares[is_reading]
-        files = (self._folder / "archive").glob("*.parquet")
-        self.story.archive_bytes = sum(file.stat().st_size for file in files)
 
     def _report(self, stage: Stage) -> None:
         figures = f"{stage.rows:,} rows in {stage.seconds:.1f} s, {stage.rate:,} per second"

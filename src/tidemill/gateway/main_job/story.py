@@ -56,7 +56,6 @@ class Story:
     merged_first: int = 0  # rows of the log after the first merge
     windows: pa.Table | None = None  # what the pipeline made of it
     bad: dict[str, int] = field(default_factory=dict)  # reason → rows
-    archive_bytes: int = 0
 
     @contextmanager
     def stage(self, name: str, title: str) -> Iterator[Stage]:

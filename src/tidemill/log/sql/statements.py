@@ -32,7 +32,6 @@ SET_LAYOUT = "UPDATE tidemill_logs SET layout = %s WHERE name = %s AND layout = 
 
 BEGIN = "START TRANSACTION"
 COMMIT = "COMMIT"
-ROLLBACK = "ROLLBACK"
 
 # What every table of pointers starts with.
 POINTERS = (

@@ -26,8 +26,8 @@ class Geometry:
     """The measures of a ring, fixed when it is made.
 
     >>> shape = Geometry.plan(capacity=6, slots=2, record_bytes_max=1_000_000)
-    >>> shape.records, shape.block_of(13), shape.index_of(14)
-    (7, 6, 0)
+    >>> shape.records, shape.blocks(12, 15), shape.index_of(14)
+    (7, range(6, 8), 0)
     """
 
     capacity: int
@@ -61,10 +61,6 @@ class Geometry:
     def entry_bytes_max(self) -> int:
         """The largest entry of which a whole record still fits, so that none is refused later."""
         return (self.record_bytes_max - BLOCK_BYTES) // self.slots - SLOT_BYTES
-
-    def block_of(self, offset: int) -> int:
-        """The block that an offset belongs to."""
-        return offset // self.slots
 
     def index_of(self, block: int) -> int:
         """Which record a block lies in."""

@@ -81,18 +81,13 @@ class ArchiveJob:
     """Stores rows for an archiver."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        address: str,
-        store: TieredLog,
-        archiver: Archiver,
-        sizes: Sizes | None = None,
+        self, spark: SparkSession, address: str, store: TieredLog, archiver: Archiver
     ) -> None:
         self._spark = spark
         self._address = address
         self._log = store
         self._archiver = archiver
-        self._sizes = Sizes() if sizes is None else sizes
+        self._sizes = Sizes()
 
     def store(self, start: int, end: int) -> Iterator[list[Segment]]:
         """Rows as segments, round by round."""

@@ -89,7 +89,6 @@ class _Job:
         self._key_field = self._field("key" if key is None and is_queue else key)
         self._event_field = self._field(event_time)
         self._is_guessed = event_time is None and key is None and is_queue
-        self._event_unit = event_unit
         # What cannot be a key or a time is refused before anything is read.
         self._key: tuple[Column, bool] | None = (
             None if self._key_field is None else as_number(self._key_field)

@@ -35,10 +35,6 @@ class QueuePosition:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
 
-    @property
-    def next_seq(self) -> int:
-        return self._consumer.pointer + 1
-
     def done(self, next_seq: int) -> None:
         self._consumer.ack(next_seq - 1)
 

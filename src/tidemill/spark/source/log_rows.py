@@ -29,10 +29,6 @@ class LogPosition:
         self._store = store
         self._claim = claim
 
-    @property
-    def next_seq(self) -> int:
-        return self._claim.pointer + 1
-
     def done(self, next_seq: int) -> None:
         self._store.move_pointer(self._claim, next_seq - 1)
 

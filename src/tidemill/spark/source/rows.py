@@ -21,10 +21,6 @@ from tidemill.spark.address import Address
 class Position(Protocol):
     """A consumer's place, held by the one query that may move it."""
 
-    @property
-    def next_seq(self) -> int:
-        """The first row that is not done."""
-
     def done(self, next_seq: int) -> None:
         """Everything before it is done. Raises `Fenced` if another query took over."""
 
