@@ -77,7 +77,6 @@ def test_a_message_with_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch
 
 
 BATCH = encode(busy()[0].snapshot())
-INTEGERS = [field.name for field in SCHEMA if pa.types.is_integer(field.type)]
 
 
 @given(

@@ -93,9 +93,9 @@ class PrefixModel:
         self._seen: list[dict[str, list[Pair]]] = [{main: []}]
 
     @classmethod
-    def holding(cls, contents: Recovered, main: str = MAIN) -> PrefixModel:
+    def holding(cls, contents: Recovered) -> PrefixModel:
         """A model that starts with what a queue holds already."""
-        model = cls(main)
+        model = cls()
         # What several forks hold is the same item, with one arrival number.
         arrivals: dict[Pair, int] = {}
         for pairs in contents.values():
@@ -177,12 +177,6 @@ class PrefixModel:
     def state_after(self, count: int) -> State:
         """What each fork holds after the first `count` operations, in the order it comes out."""
         return self._states[count]
-
-    def pairs_after(self, count: int, fork: str) -> list[Pair]:
-        """Keys and values that a fork holds after the first `count` operations, as a reader sees
-        them.
-        """
-        return self._seen[count][fork]
 
     def resumed(self, count: int) -> PrefixModel:
         """A model that starts where this one stood after `count` operations."""

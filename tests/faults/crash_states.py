@@ -148,14 +148,9 @@ def enumerate_states(
             yield CrashState(trace, pending.point, choice, image, marks)
 
 
-def count_states(
-    trace: Trace,
-    *,
-    tear: Literal["edges", "bytes"] = "edges",
-    limits: Limits = DEFAULT_LIMITS,
-) -> tuple[int, int]:
+def count_states(trace: Trace) -> tuple[int, int]:
     """How many states there are in all, and how many of them no budget leaves out."""
-    return _counted([keyed for _, keyed in _keyed_points(trace, tear, limits)])
+    return _counted([keyed for _, keyed in _keyed_points(trace, "edges", DEFAULT_LIMITS)])
 
 
 def _counted(choices: list[list[Keyed]]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from tests.faults.checker import ACKNOWLEDGED, ATTEMPTED, Violation, bounds
 from tests.faults.driven_queue import StillClock
 from tests.faults.memory_fs import MemoryFileSystem
-from tests.faults.trace import Image, Trace
+from tests.faults.trace import Trace
 from tests.log.contract.writing import append, read_all
 from tidemill.files.disk.filesystem import FileSystem
 from tidemill.log.contract import LogWriter, Mark
@@ -59,15 +59,9 @@ def contents(log: FileLog) -> Contents:
 class DrivenLog:
     """Operations on a log, each noted in the model and marked in the trace."""
 
-    def __init__(
-        self,
-        image: Image | None = None,
-        *,
-        sync: Sync = "full",
-        through: Callable[[MemoryFileSystem], FileSystem] | None = None,
-    ) -> None:
-        self.fs = MemoryFileSystem(image)
-        self.disk: FileSystem = self.fs if through is None else through(self.fs)
+    def __init__(self, *, sync: Sync = "full") -> None:
+        self.fs = MemoryFileSystem()
+        self.disk: FileSystem = self.fs
         self.fs.mark(ATTEMPTED, 0, promise=False)
         self.sync: Sync = sync
         self.states = [Contents(1, (), None, ())]

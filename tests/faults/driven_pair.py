@@ -148,12 +148,10 @@ class DrivenPair:
             queue.close()
 
 
-def open_pair(
-    fs: FileSystem, modes: Modes = FULL, target_fs: FileSystem | None = None
-) -> tuple[PriorityQueue, PriorityQueue]:
+def open_pair(fs: FileSystem, modes: Modes = FULL) -> tuple[PriorityQueue, PriorityQueue]:
     return (
         open_queue(fs, path=SOURCE, sync=modes.source),
-        open_queue(target_fs or fs, path=TARGET, sync=modes.target),
+        open_queue(fs, path=TARGET, sync=modes.target),
     )
 
 

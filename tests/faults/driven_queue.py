@@ -187,16 +187,9 @@ def digest(image: Image, *, with_head: bool = False) -> bytes:
 class DrivenQueue:
     """Operations on a queue, each noted in the model and marked in the trace."""
 
-    def __init__(
-        self,
-        image: Image | None = None,
-        *,
-        sync: SyncMode = "full",
-        # What the queue gets to see of the disk, if not all of it works.
-        through: Callable[[MemoryFileSystem], FileSystem] | None = None,
-    ) -> None:
-        self.fs = MemoryFileSystem(image)
-        self.disk: FileSystem = self.fs if through is None else through(self.fs)
+    def __init__(self, *, sync: SyncMode = "full") -> None:
+        self.fs = MemoryFileSystem()
+        self.disk: FileSystem = self.fs  # what the queue gets to see of it, if not all of it works
         self.fs.mark(ATTEMPTED, 0, promise=False)
         self.model = PrefixModel()
         self.sync_mode = sync

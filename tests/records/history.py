@@ -5,7 +5,7 @@ Works on histories from anywhere: the simulator, or processes on a real store. V
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
@@ -66,7 +66,7 @@ def check(history: History, left: Entries | None = None) -> None:
     enqueued = _check_enqueues(history)
     for group in history.groups:
         _check_group(history, group, enqueued)
-    _check_real_time(history, enqueued)
+    _check_real_time(history)
     _check_answers(history, enqueued)
     if left is not None:
         _check_left(history, enqueued, left)
@@ -127,7 +127,7 @@ def _check_group(
                 raise Wrong(f"entry {offset} was taken before it was put in")
 
 
-def _check_real_time(history: History, enqueued: dict[int, tuple[Any, Called | None]]) -> None:
+def _check_real_time(history: History) -> None:
     """A call that ended before another began comes first."""
     enqueues = [
         (call, call.result, call.result + len(call.values))
@@ -306,11 +306,6 @@ def _apply(history: History, call: Called, state: State) -> State | None:
     if told is not None and told != taken:
         return None
     return tail, (*heads[:place], end, *heads[place + 1 :]), values
-
-
-def unique_values(client: str, count: int) -> Iterable[str]:
-    """Values that no other client has."""
-    return (f"{client}-{number}" for number in range(count))
 
 
 def drained(entries: Sequence[Any]) -> Entries:

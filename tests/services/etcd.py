@@ -69,6 +69,6 @@ class Etcd(Server):
         finally:
             connection.close()
 
-    def url_of(self, name: str, *, port: int | None = None) -> str:
+    def url_of(self, name: str) -> str:
         """That of a ring."""
-        return f"etcd://127.0.0.1:{port or self.port}/{name}"
+        return f"etcd://127.0.0.1:{self.port}/{name}"

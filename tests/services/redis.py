@@ -38,6 +38,6 @@ class Redis(Server):
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
 
-    def url_of(self, name: str, *, port: int | None = None) -> str:
+    def url_of(self, name: str) -> str:
         """That of a ring."""
-        return f"redis://127.0.0.1:{port or self.port}/{name}"
+        return f"redis://127.0.0.1:{self.port}/{name}"

@@ -65,7 +65,6 @@ class Target(ABC):
 class QueueTarget(Target):
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
-        self.options = options
         tm.PriorityQueue(path, **options).close()
 
     def staging(self, name: str = "load") -> Staging:
