@@ -7,14 +7,15 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TextIO
+
+from tidemill.closing import Closing
 
 _BETWEEN_S = 0.1
 _BAR_LENGTH = 24
 
 
-class Progress:
+class Progress(Closing):
     """Takes note of progress; this one shows nothing.
 
     >>> with Progress() as progress:
@@ -24,15 +25,7 @@ class Progress:
     def show(self, rows: int, share: float | None = None) -> None:
         """So many rows (or tasks) are done, which is this share of all, if that is known."""
 
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         pass
 
 
@@ -64,12 +57,7 @@ class Bar(Progress):
         self._stream.write("\r\x1b[K")
         self._stream.flush()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self.wipe()
 
 
@@ -111,6 +99,16 @@ def can_draw() -> bool:
     """Whether a person is looking at standard error, on something that can draw."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     return is_terminal and os.environ.get("TERM") != "dumb"
+
+
+def bar(share: float) -> str:
+    """How much of it is full.
+
+    >>> bar(0.25)
+    '━━━━━━──────────────────'
+    """
+    full = round(share * _BAR_LENGTH)
+    return "━" * full + "─" * (_BAR_LENGTH - full)
 
 
 def draw(what: str, rows: int, share: float | None, passed_s: float, *, unit: str = "rows") -> str:

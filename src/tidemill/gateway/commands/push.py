@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow as pa
 import tidemill as tm
 from tidemill.batch import to_rows
 from tidemill.batch.schema import check_payload_schema
+from tidemill.closing import Closing
 from tidemill.files.folder.folder_options import SyncMode
 from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
@@ -91,7 +91,7 @@ class Pushed:
         return Stopped(error, words, {**self.document(verb), "go_on": go_on})
 
 
-class Pushing:
+class Pushing(Closing):
     """Pushes batch by batch, and knows what of it may be reported: what is as safe as was asked."""
 
     def __init__(self, queue: tm.PriorityQueue, options: argparse.Namespace) -> None:
@@ -133,15 +133,7 @@ class Pushing:
             error = failure
         return self.reportable.stopped(error)
 
-    def __enter__(self) -> Pushing:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         if self._behind is not None:
             self._behind.close()
 
