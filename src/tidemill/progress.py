@@ -123,7 +123,5 @@ def draw(what: str, rows: int, share: float | None, passed_s: float, *, unit: st
     if share is None:
         return f"{what}  {rate}"
     share = min(max(share, 0.0), 1.0)
-    full = round(share * _BAR_LENGTH)
-    bar = "━" * full + "─" * (_BAR_LENGTH - full)
     left = f"  {passed_s * (1 - share) / share:.0f} s left" if share else ""
-    return f"{what} {bar} {share * 100:.0f} %  {rate}{left}"
+    return f"{what} {bar(share)} {share * 100:.0f} %  {rate}{left}"

@@ -298,6 +298,18 @@ def add_fork(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_looks(parser: argparse.ArgumentParser) -> None:
+    """Of a command that looks again and again: how often, and how many times."""
+    parser.add_argument(
+        "--every",
+        type=duration,
+        default=timedelta(seconds=1),
+        metavar="TIME",
+        help="between two looks (default: 1s)",
+    )
+    parser.add_argument("--looks", type=positive, metavar="N", help="end after so many")
+
+
 def add_yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask first")
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tidemill.gateway.arguments import Positional, add_node, add_yes, duration, key, positive
+from tidemill.gateway.arguments import Positional, add_looks, add_node, add_yes, duration, key
 from tidemill.gateway.command import Command
 from tidemill.gateway.commands import counters_serve
 from tidemill.gateway.console import Console, table
@@ -161,14 +161,7 @@ def _get_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _watch_arguments(parser: argparse.ArgumentParser) -> None:
     _arguments()(parser)
-    parser.add_argument(
-        "--every",
-        type=duration,
-        default=timedelta(seconds=1),
-        metavar="TIME",
-        help="between two looks (default: 1s)",
-    )
-    parser.add_argument("--looks", type=positive, metavar="N", help="end after so many")
+    add_looks(parser)
 
 
 COMMAND = Command(

@@ -7,12 +7,12 @@ import json
 import shutil
 import sys
 import time
-from datetime import timedelta
 
-from tidemill.gateway.arguments import add_ring, duration, positive
+from tidemill.gateway.arguments import add_looks, add_ring
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.ring_opening import info_document, open_ring
+from tidemill.progress import bar
 from tidemill.records.ring import RingInfo
 
 DETAILS = """
@@ -20,7 +20,6 @@ On a terminal the lines are drawn over: a bar for the ring and one for each grou
 in and taken out per second. Elsewhere each look is a line, with --json a JSON document. Ctrl-C ends
 it.
 """
-_BAR_LENGTH = 24
 
 
 class _Picture:
@@ -89,30 +88,18 @@ def _bars(name: str, info: RingInfo, rates: str) -> list[str]:
     width = max(len(one) for one in (name, *info.groups))
     locked = "  locked" if info.locked else ""
     lines = [
-        f"{name.ljust(width)}  {_bar(info.length, info.capacity)} "
+        f"{name.ljust(width)}  {bar(info.length / info.capacity)} "
         f"{info.length:,} of {info.capacity:,}{rates}{locked}"
     ]
     return lines + [
-        f"{group.ljust(width)}  {_bar(length, info.capacity)} {length:,}"
+        f"{group.ljust(width)}  {bar(length / info.capacity)} {length:,}"
         for group, length in info.groups.items()
     ]
 
 
-def _bar(length: int, capacity: int) -> str:
-    full = round(length / capacity * _BAR_LENGTH)
-    return "━" * full + "─" * (_BAR_LENGTH - full)
-
-
 def _arguments(parser: argparse.ArgumentParser) -> None:
     add_ring(parser)
-    parser.add_argument(
-        "--every",
-        type=duration,
-        default=timedelta(seconds=1),
-        metavar="TIME",
-        help="between two looks (default: 1s)",
-    )
-    parser.add_argument("--looks", type=positive, metavar="N", help="end after so many")
+    add_looks(parser)
     parser.add_argument(
         "--buffers", metavar="URL", help="the entries are in another store, at this address"
     )
