@@ -10,7 +10,10 @@ import gc
 import json
 import logging
 import os
+import time
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidemill.errors import Locked
@@ -21,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 NAME = "lock"
 _OPENING = b'{"pid": '  # how the file begins
+_WAIT_S = 30.0  # for a lock that is only ever held for moments
+_PAUSE_S = 0.0005
+_PAUSE_S_MAX = 0.02
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -95,6 +101,26 @@ class OwnerLock(FileLock):
         data = json.dumps({"pid": os.getpid(), "epoch": epoch}).encode()
         self.file.truncate(0)
         self.file.pwrite([data], 0)
+
+
+@contextmanager
+def held(
+    acquire: Callable[[FileSystem, Path], FileLock | None], fs: FileSystem, path: Path
+) -> Iterator[FileLock]:
+    """Hold for the block a lock that others have for moments only.
+
+    The system can wait for a lock, but not with an end; so one asks again after a pause.
+    """
+    deadline_s, pause_s = time.monotonic() + _WAIT_S, _PAUSE_S
+    while (lock := acquire(fs, path)) is None:
+        if time.monotonic() > deadline_s:
+            raise Locked(f"{path} has been locked for {_WAIT_S:.0f} s; end whoever holds it")
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+    try:
+        yield lock
+    finally:
+        lock.release()
 
 
 def _forget_inherited() -> None:

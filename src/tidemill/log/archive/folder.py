@@ -16,20 +16,19 @@ import errno
 import logging
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
-from tidemill.errors import InvalidInput, Locked
+from tidemill.errors import InvalidInput
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.format.settings import NAME as SETTINGS_NAME
-from tidemill.files.sharing.lock import FileLock
+from tidemill.files.sharing.lock import FileLock, held
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
 from tidemill.urls import is_text
 
@@ -39,8 +38,6 @@ PART = ".part"
 SWAP_PART = ".swap.part"
 _FOLDER_SIGN = "="  # in the name of a folder within a folder, and in no other name
 _LOCK_NAME = ".lock"
-_LOCK_S_MAX = 30.0  # it is only ever held for moments
-_PAUSE_S = 0.001
 T = TypeVar("T")
 
 
@@ -241,21 +238,12 @@ class FolderObjects(ObjectStore):
                 pass  # Another was faster.
             self._fs.sync_folder(folder.parent)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock of the folder. One cannot wait for it with an end, so one asks again."""
+    def _locked(self) -> AbstractContextManager[FileLock]:
+        """Hold the lock of the folder for the block."""
         path = self._path / _LOCK_NAME
         self._make_folders(self._path)
         try:
             self._fs.open(path, create=True).close()
         except FileExistsError:
-            pass
-        deadline = time.monotonic() + _LOCK_S_MAX
-        while (lock := FileLock.try_acquire(self._fs, path)) is None:
-            if time.monotonic() > deadline:
-                raise Locked(f"{path} has been locked for {_LOCK_S_MAX:.0f} s; end who holds it")
-            time.sleep(_PAUSE_S)
-        try:
-            yield
-        finally:
-            lock.release()
+            pass  # It stays, whoever made it.
+        return held(FileLock.try_acquire, self._fs, path)

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import secrets
 import struct
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import xxhash
 
-from tidemill.errors import Locked
 from tidemill.files.disk.filesystem import File, FileSystem
-from tidemill.files.sharing.lock import FileLock
+from tidemill.files.sharing.lock import FileLock, held
 from tidemill.files.sharing.pointers import (
     FOLDER,
     NOT_BEGUN,
@@ -43,9 +41,6 @@ from tidemill.log.refusals import consumer_fenced
 from tidemill.names import check_name, check_unique
 
 _LOCK_NAME = ".lock"
-_WAIT_S = 30.0  # for a lock that is only ever held for moments
-_PAUSE_S = 0.0005
-_PAUSE_S_MAX = 0.02
 
 _MAGIC = b"TMCT"
 _VERSION = 1
@@ -147,30 +142,14 @@ class Consumers:
         file.pwrite([fields + _CHECK.pack(_digest(fields))], 2 * SLOT_BYTES)
         return ConsumerClaim(name, token, pointer)
 
-    @contextmanager
-    def _lock(self, name: str) -> Iterator[FileLock]:
-        """Hold the lock of a file for the block; `FileNotFoundError` if there is no such consumer.
-
-        The system can wait for a lock, but not with an end; so one asks again after a pause.
-        """
+    def _lock(self, name: str) -> AbstractContextManager[FileLock]:
+        """Hold the lock of a file; `FileNotFoundError` if there is no such consumer."""
         path = self._path / FOLDER / name
         acquire = lock_pointer
         if name == _LOCK_NAME:
             self._make_lock(path)
             acquire = FileLock.try_acquire
-        deadline, pause_s = time.monotonic() + _WAIT_S, _PAUSE_S
-        while True:
-            lock = acquire(self._fs, path)
-            if lock is not None:
-                break
-            if time.monotonic() > deadline:
-                raise Locked(f"{path} has been locked for {_WAIT_S:.0f} s; end whoever holds it")
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_S_MAX)
-        try:
-            yield lock
-        finally:
-            lock.release()
+        return held(acquire, self._fs, path)
 
     def _make_lock(self, path: Path) -> None:
         """The lock of all consumers, which need not last: it says nothing by being there."""
