@@ -102,6 +102,26 @@ class Shell:
         assert process.wait(timeout=60) == 0, seen
         return seen.decode()
 
+    def asked(self, script: str, answer: str) -> tuple[str, int]:
+        """What a script asks on a terminal, and its status after this answer."""
+        leader, follower = pty.openpty()
+        process = subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=follower,
+            stdout=subprocess.PIPE,
+            stderr=follower,
+        )
+        os.close(follower)
+        asked = b""
+        while b"[y/N]" not in asked:
+            asked += os.read(leader, 1000)
+        os.write(leader, f"{answer}\n".encode())
+        process.communicate(timeout=60)
+        os.close(leader)
+        return asked.decode(), process.returncode
+
     def refused(self, script: str, status: int, kind: str) -> dict[str, Any]:
         """Run a script that has to fail like this; returns the error as reported in JSON."""
         done = self.run(f"export TIDEMILL_JSON=1; {script}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -151,24 +149,9 @@ def test_delete_and_clear_need_a_yes(spool: Shell) -> None:
 
 @pytest.mark.parametrize(("answer", "status", "items"), [("y", 0, 0), ("", 12, 10)])
 def test_on_a_terminal_clear_asks(spool: Shell, answer: str, status: int, items: int) -> None:
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        ["bash", "-c", "tidemill clear spool/"],
-        cwd=spool.folder,
-        env=spool.environment,
-        stdin=follower,
-        stdout=subprocess.PIPE,
-        stderr=follower,
-    )
-    os.close(follower)
-    asked = b""
-    while b"[y/N]" not in asked:
-        asked += os.read(leader, 1000)
-    assert b"Remove all 10 items of spool/?" in asked
-    os.write(leader, f"{answer}\n".encode())
-    process.communicate(timeout=60)
-    os.close(leader)
-    assert process.returncode == status
+    asked, found = spool.asked("tidemill clear spool/", answer)
+    assert "Remove all 10 items of spool/?" in asked
+    assert found == status
     assert left(spool) == items
 
 

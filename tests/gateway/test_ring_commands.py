@@ -5,7 +5,6 @@ through a real shell.
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 from itertools import count
@@ -272,37 +271,16 @@ def test_watch_ends_with_an_interrupt(shell: Shell, ring: str) -> None:
         assert watching.wait(60) == 0
 
 
-def _asked(shell: Shell, script: str, answer: str) -> tuple[str, int]:
-    """What a script asks on a terminal, and its status after this answer."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        ["bash", "-c", script],
-        cwd=shell.folder,
-        env=shell.environment,
-        stdin=follower,
-        stdout=subprocess.PIPE,
-        stderr=follower,
-    )
-    os.close(follower)
-    asked = b""
-    while b"[y/N]" not in asked:
-        asked += os.read(leader, 1000)
-    os.write(leader, f"{answer}\n".encode())
-    process.communicate(timeout=60)
-    os.close(leader)
-    return asked.decode(), process.returncode
-
-
 def test_on_a_terminal_a_removal_asks_and_says_what_is_left_behind(
     shell: Shell, ring: str, url: str, redis: Redis
 ) -> None:
-    asked, status = _asked(shell, f"tidemill ring remove {ring}", "")
+    asked, status = shell.asked(f"tidemill ring remove {ring}", "")
     assert "which has 0 entries?" in asked
     assert status == 12
     tm.Ring(ring).close()
     apart = redis.url_of(f"apart-{os.getpid()}-{next(_names)}")
     tm.Ring(apart, capacity=3, buffers=url).close()
-    asked, status = _asked(shell, f"tidemill ring remove {apart}", "y")
+    asked, status = shell.asked(f"tidemill ring remove {apart}", "y")
     assert "leave behind what is in other stores?" in asked
     assert status == 0
     with pytest.raises(tm.NotAQueue):
