@@ -383,7 +383,7 @@ class Follower(View):
         except FileNotFoundError:
             return False
         except FileExistsError:
-            pass
+            pass  # It was linked before.
         try:
             segment.read_summary()
         except Corrupt:

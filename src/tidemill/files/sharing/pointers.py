@@ -85,7 +85,7 @@ def read_pointers(fs: FileSystem, path: Path) -> dict[str, int]:
         try:
             file = fs.open(path / FOLDER / name)
         except FileNotFoundError:
-            continue
+            continue  # It was removed meanwhile.
         try:
             if not file.size():
                 continue  # It is being removed.
@@ -215,7 +215,7 @@ def make_pointer(fs: FileSystem, folder: Path, name: str) -> None:
         try:
             fs.make_folder(folder)
         except FileExistsError:
-            pass
+            pass  # Another was faster.
         fs.sync_folder(folder.parent)
     while True:
         draft, file = _new_draft(fs, folder, name)

@@ -135,7 +135,7 @@ def _when(text: str) -> timedelta | datetime | None:
     try:
         return duration(text)
     except argparse.ArgumentTypeError:
-        pass
+        pass  # It may be a time instead.
     found = None if text.isdigit() else row_or_time(text)
     if not isinstance(found, datetime):
         raise argparse.ArgumentTypeError(

@@ -139,7 +139,7 @@ class FolderObjects(ObjectStore):
                 try:
                     self._fs.unlink(self._path / name)
                 except FileNotFoundError:
-                    pass
+                    pass  # It is gone, as it should be.
             for folder in {os.path.dirname(name) for name in names}:
                 if _FOLDER_SIGN in folder:
                     self._remove_if_empty(self._path / folder)

@@ -64,7 +64,7 @@ class Consumers:
             try:
                 file = self._fs.open(self._path / FOLDER / name)
             except FileNotFoundError:
-                continue
+                continue  # It was removed meanwhile.
             try:
                 found[name] = ConsumerState(pointer, _read_token(file))
             finally:
@@ -89,7 +89,7 @@ class Consumers:
                     make_last(self._fs, self._path, lock)
                     return self._take(lock.file, name, slot.pointer)
         except FileNotFoundError:
-            pass
+            pass  # It is new.
         with self._lock(_LOCK_NAME):
             check_unique(name, read_pointers(self._fs, self._path), what="consumer")
             make_pointer(self._fs, self._path / FOLDER, name)
@@ -164,7 +164,7 @@ class Consumers:
             try:
                 fs.open(path, create=True).close()
             except FileExistsError:
-                pass
+                pass  # Another was faster.
 
 
 def _read_token(file: File) -> int:
