@@ -94,9 +94,8 @@ class MySQLStore(ManyAtOnce):
             timeout_s=address.timeout_s,
         )
         self._has_table = False
-        self._lost: list[
-            str
-        ] = []  # badges of connections that fell silent in the middle of a write
+        # Badges of connections that fell silent in the middle of a write.
+        self._lost: list[str] = []
         self._links: Links[MySQLLink] = Links(self.place, self._connect, address.timeout_s)
         settings = self._links.read(lambda link, _: link.run(MySQLConnection.settings))
         bytes_max = settings.packet_bytes_max - _PACKET_SPARE_BYTES
