@@ -9,10 +9,7 @@ a thread that does not come back.
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import random
-import shutil
 import sys
 import threading
 from collections import Counter
@@ -24,14 +21,13 @@ import tidemill as tm
 from tests.faults.checker import MAIN, Pair, UniqueValues
 from tests.faults.driven_queue import contents
 from tests.faults.history import History
+from tests.interrupted_rounds import do_rounds, fall_into_calls, join
 from tests.interrupting import Interrupts
 from tidemill.errors import StorageFailed
 from tidemill.files.folder.folder_options import SyncMode
 
 THREADS = 3
 CALLS = 60  # of the main thread in a round, unless the queue has to be opened again before
-WITHIN_S = 60
-ROUND_S_MAX = 600
 AT_FIRST = 1_000  # items, so that no pop finds fewer than it asks for: the judge counts on it
 
 
@@ -90,33 +86,20 @@ class Round:
             thread.start()
         yield self._is_over
         self._is_over.set()
-        for thread in threads:
-            thread.join(WITHIN_S)
-            if thread.is_alive():
-                faulthandler.dump_traceback()
-                raise AssertionError("a thread waits for ever behind an interrupt")
+        join(threads)
         if self._failures:
             raise self._failures[0]
 
 
 def run(folder: Path, draw: random.Random, sync: SyncMode) -> Counter[str]:
     """One round; how often each thing happened."""
-    happened: Counter[str] = Counter()
     values = UniqueValues(length=draw.choice([24, 200]))
     queue = tm.PriorityQueue(folder, sync=sync, segment_bytes=draw.choice([32 * 1024, 1 << 20]))
     work = Round(queue, values)
     work.push(draw.choices(range(50), k=AT_FIRST))
     interrupts = Interrupts(draw)
     with work.others(draw) as is_over:
-        for _ in range(CALLS):
-            if is_over.is_set():
-                break
-            failure = interrupts.fall_into(work.step(draw))
-            happened["nothing" if failure is None else type(failure).__name__] += 1
-            if isinstance(failure, StorageFailed):
-                break
-            if failure is not None and not isinstance(failure, KeyboardInterrupt):
-                raise failure
+        happened = fall_into_calls(interrupts, CALLS, lambda: work.step(draw), is_over)
     queue.close()
     with tm.PriorityQueue(folder, sync="none") as left:
         work.history.check({MAIN: contents(left)[MAIN]})
@@ -127,14 +110,7 @@ def run(folder: Path, draw: random.Random, sync: SyncMode) -> Counter[str]:
 
 def main(folder: str, seed: int, sync: SyncMode, rounds: int) -> None:
     draw = random.Random(seed)
-    happened: Counter[str] = Counter()
-    for number in range(rounds):
-        # Each round has as long: how many there are, and how fast the disk is, is nobody's fault.
-        faulthandler.dump_traceback_later(ROUND_S_MAX, exit=True)
-        path = Path(folder) / str(number)
-        happened += run(path, draw, sync)
-        shutil.rmtree(path)
-    sys.stdout.write(json.dumps(happened))
+    do_rounds(Path(folder), rounds, lambda path: run(path, draw, sync))
 
 
 if __name__ == "__main__":

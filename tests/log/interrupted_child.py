@@ -9,10 +9,7 @@ a thread that does not come back.
 
 from __future__ import annotations
 
-import faulthandler
-import json
 import random
-import shutil
 import sys
 import threading
 from collections import Counter
@@ -23,14 +20,13 @@ from pathlib import Path
 
 import tidemill as tm
 from tests.faults.checker import Violation
+from tests.interrupted_rounds import do_rounds, fall_into_calls, join
 from tests.interrupting import Interrupts
 from tests.log.sent import Sent
 from tidemill.log.receiver import Received
 
 SENDERS = 2
 CALLS = 80  # of the main thread in a round, unless the publisher has to be opened again before
-WITHIN_S = 60
-ROUND_S_MAX = 600
 
 
 class Reading:
@@ -132,11 +128,7 @@ class Round:
         yield self._is_over
         self._is_over.set()
         closing = [self.out.close, self.mine.receiver.close, self.theirs.receiver.close]
-        for thread in [*threads, *map(self._started, closing)]:
-            thread.join(WITHIN_S)
-            if thread.is_alive():
-                faulthandler.dump_traceback()
-                raise AssertionError("a thread waits for ever behind an interrupt")
+        join([*threads, *map(self._started, closing)])
         if self._failures:
             raise self._failures[0]
 
@@ -169,20 +161,11 @@ def _prefix(rows: set[int]) -> int:
 
 def run(folder: Path, draw: random.Random) -> Counter[str]:
     """One round; how often each thing happened."""
-    happened: Counter[str] = Counter()
     with tm.Log(folder, sync=draw.choice(["full", "none"])) as log:
         work = Round(log)
         interrupts = Interrupts(draw)
         with work.others(draw) as is_over:
-            for _ in range(CALLS):
-                if is_over.is_set():
-                    break
-                failure = interrupts.fall_into(work.step(draw))
-                happened["nothing" if failure is None else type(failure).__name__] += 1
-                if isinstance(failure, tm.StorageFailed):
-                    break
-                if failure is not None and not isinstance(failure, KeyboardInterrupt):
-                    raise failure
+            happened = fall_into_calls(interrupts, CALLS, lambda: work.step(draw), is_over)
         happened["sent soon"] = work.hear()
     with tm.Log(folder) as log:
         work.sent.check(log.read(1, rows_max=10**6).rows())
@@ -197,14 +180,7 @@ def run(folder: Path, draw: random.Random) -> Counter[str]:
 
 def main(folder: str, seed: int, rounds: int) -> None:
     draw = random.Random(seed)
-    happened: Counter[str] = Counter()
-    for number in range(rounds):
-        # Each round has as long: how many there are, and how fast the disk is, is nobody's fault.
-        faulthandler.dump_traceback_later(ROUND_S_MAX, exit=True)
-        path = Path(folder) / str(number)
-        happened += run(path, draw)
-        shutil.rmtree(path)
-    sys.stdout.write(json.dumps(happened))
+    do_rounds(Path(folder), rounds, lambda path: run(path, draw))
 
 
 if __name__ == "__main__":
