@@ -10,6 +10,7 @@ import pyarrow as pa
 from tidemill.counters.message import Ints
 from tidemill.errors import InvalidInput, InvalidName
 from tidemill.limits import INT64_MAX, INT64_MIN
+from tidemill.shown import shown
 
 _FEW = 64  # names that are numbered sooner than Arrow has an array of them
 
@@ -50,7 +51,7 @@ def as_deltas(deltas: int | Sequence[int] | Ints | pa.Array, rows: int) -> Ints:
     """
     if isinstance(deltas, int) and not isinstance(deltas, bool):
         if not INT64_MIN <= deltas <= INT64_MAX:
-            raise InvalidInput(f"a delta is an int64, not {deltas}")
+            raise InvalidInput(f"a delta is an int64, not {shown(deltas)}")
         return np.full(rows, deltas, dtype=np.int64)
     if isinstance(deltas, pa.ChunkedArray):
         deltas = deltas.combine_chunks()

@@ -40,6 +40,7 @@ from tidemill.counters.replication.tls import Tls
 from tidemill.counters.replication.traffic import Lags, PeerTraffic, Traffic
 from tidemill.counters.snapshot import SNAPSHOT_SCHEMA, snapshot_of
 from tidemill.errors import Closed, InvalidInput, TidemillError
+from tidemill.shown import shown
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Counters(Closing):
         ):
             check_interval_ms(what, number)
         if type(buffer_max) is not int or buffer_max < 1:
-            raise InvalidInput(f"buffer_max is a whole number from 1 on, not {buffer_max!r}")
+            raise InvalidInput(f"buffer_max is a whole number from 1 on, not {shown(buffer_max)}")
         self._provider = (
             Provider(peers) if callable(peers) or isinstance(peers, os.PathLike) else None
         )

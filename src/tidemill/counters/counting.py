@@ -29,6 +29,7 @@ from tidemill.errors import (
 )
 from tidemill.limits import INT64_MAX, INT64_MIN
 from tidemill.names import check_counter_name
+from tidemill.shown import shown
 
 
 class Counting:
@@ -262,7 +263,7 @@ class Counting:
             raise _no_name(name) from None
         total, is_there = (0, False) if counter is None else table.sum(counter)
         if counter is None or not is_there:
-            raise NoSuchCounter(f"there is no counter {name!r}; upsert makes one")
+            raise NoSuchCounter(f"there is no counter {shown(name)}; upsert makes one")
         return total, 0, table.expiry_us.item(counter)
 
     def _is_past(self, expiry_us: int) -> bool:
@@ -276,7 +277,7 @@ def _checked_delta(delta: object) -> int:
     )
     if is_number and INT64_MIN <= (number := index(delta)) <= INT64_MAX:  # type: ignore[arg-type]
         return number
-    raise InvalidInput(f"a delta is a whole number within int64, not {delta!r}")
+    raise InvalidInput(f"a delta is a whole number within int64, not {shown(delta)}")
 
 
 def _no_name(name: object) -> InvalidName:

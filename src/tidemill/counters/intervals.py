@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tidemill.errors import InvalidInput
 from tidemill.limits import COUNTER_INTERVAL_MS_MAX
+from tidemill.shown import shown
 
 
 def check_interval_ms(what: str, number: object) -> None:
@@ -17,5 +18,5 @@ def check_interval_ms(what: str, number: object) -> None:
     """
     if type(number) is not int or not 1 <= number <= COUNTER_INTERVAL_MS_MAX:
         raise InvalidInput(
-            f"{what} is a whole number from 1 to {COUNTER_INTERVAL_MS_MAX:,}, not {number!r}"
+            f"{what} is a whole number from 1 to {COUNTER_INTERVAL_MS_MAX:,}, not {shown(number)}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tidemill.errors import InvalidInput
+from tidemill.shown import shown
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -16,7 +17,7 @@ def us_of(when: object) -> int:
     1000000
     """
     if not isinstance(when, datetime) or when.utcoffset() is None:
-        raise InvalidInput(f"a TTL ends at a datetime with a time zone, not {when!r}")
+        raise InvalidInput(f"a TTL ends at a datetime with a time zone, not {shown(when)}")
     try:
         found = when.astimezone(UTC)
     except OverflowError:

@@ -30,6 +30,7 @@ from tidemill.log.receiver import Receiver
 from tidemill.log.retention import Retention
 from tidemill.log.start import Start, start_seq
 from tidemill.log.tiered import open_archiver, verify_archive
+from tidemill.shown import shown
 
 if TYPE_CHECKING:
     from tidemill.files.report import OnProgress
@@ -132,7 +133,7 @@ class Log(Closing):
         ([b'b'], 0)
         """
         if not isinstance(rows_max, int) or isinstance(rows_max, bool) or rows_max < 1:
-            raise InvalidInput(f"rows_max is a whole number from 1 on, not {rows_max!r}")
+            raise InvalidInput(f"rows_max is a whole number from 1 on, not {shown(rows_max)}")
         rows_max = min(rows_max, INT64_MAX)
         at = start_seq(self._store, start)
         found: list[LogBatch] = []

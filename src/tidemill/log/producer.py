@@ -18,6 +18,7 @@ from tidemill.limits import DIGEST_BYTES_MAX, INT64_MAX
 from tidemill.log.contract import LogWriter, Mark
 from tidemill.log.sends import Send
 from tidemill.names import check_name
+from tidemill.shown import shown
 
 
 class Producer:
@@ -54,7 +55,9 @@ publisher(producer=...)
                 "only a publisher that has a producer takes numbers: publisher(producer=...)"
             )
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= INT64_MAX:
-            raise InvalidInput(f"a producer's number is a whole number from 0 on, not {number!r}")
+            raise InvalidInput(
+                f"a producer's number is a whole number from 0 on, not {shown(number)}"
+            )
         if not isinstance(digest, bytes) or len(digest) > DIGEST_BYTES_MAX:
             raise InvalidInput(f"a digest is at most {DIGEST_BYTES_MAX} bytes")
 

@@ -20,6 +20,7 @@ from tidemill.log.send_line import SendLine
 from tidemill.log.sends import Send, joined, payload_of, plain_values, takes_values
 from tidemill.log.turn import resolve
 from tidemill.names import check_name
+from tidemill.shown import shown
 
 
 class Publisher(Closing):
@@ -50,7 +51,7 @@ class Publisher(Closing):
             check_name(producer, what="producer")
         if type(pending_bytes_max) is not int or pending_bytes_max < 0:
             raise InvalidInput(
-                f"pending_bytes_max is a whole number from 0 on, not {pending_bytes_max!r}"
+                f"pending_bytes_max is a whole number from 0 on, not {shown(pending_bytes_max)}"
             )
         self._writer = store.claim()
         try:

@@ -36,6 +36,7 @@ from tidemill.log.merging import merge_small
 from tidemill.log.own_thread import OwnThread, failure_of
 from tidemill.log.refusals import passed_over
 from tidemill.log.start import Start, start_seq
+from tidemill.shown import shown
 
 
 class Received(LogBatch):
@@ -95,7 +96,7 @@ class Receiver(Closing):
         clock: Clock | None = None,
     ) -> None:
         self._store = store
-        self._home = Home(f"the receiver of {consumer!r}")
+        self._home = Home(f"the receiver of {shown(consumer)}")
         self._clock = SystemClock() if clock is None else clock
         self._rows_max = _at_least_one(rows_max, "rows_max")
         self._prefetch_bytes = _at_least_one(prefetch_bytes, "prefetch_bytes")
@@ -231,15 +232,17 @@ class Receiver(Closing):
         last = seq if last is None else last
         for number in (seq, last):
             if not isinstance(number, int) or isinstance(number, bool):
-                raise InvalidInput(f"a row is acked by its number, not by {number!r}")
+                raise InvalidInput(f"a row is acked by its number, not by {shown(number)}")
         if last < seq:
-            raise InvalidInput(f"rows are acked from the lower number on, not {seq} to {last}")
+            raise InvalidInput(
+                f"rows are acked from the lower number on, not {shown(seq)} to {shown(last)}"
+            )
         self._home.check()
         with self._mutex:
             self._check()
             if last > self._given:
                 raise InvalidInput(
-                    f"row {last} cannot be acked: the last that was given is {self._given}"
+                    f"row {shown(last)} cannot be acked: the last that was given is {self._given}"
                 )
             # First: without a keeper nothing may be taken for acked.
             self._keeper.start(self._keep)
@@ -436,5 +439,5 @@ class Receiver(Closing):
 
 def _at_least_one(number: int, what: str) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise InvalidInput(f"{what} is a whole number from 1 on, not {number!r}")
+        raise InvalidInput(f"{what} is a whole number from 1 on, not {shown(number)}")
     return number

@@ -19,6 +19,7 @@ from tidemill.errors import InvalidInput
 from tidemill.log.contract import LogStore
 from tidemill.log.start import row_at
 from tidemill.log.tiered import TieredLog
+from tidemill.shown import shown
 
 _ROWS_PER_LOOK = 1_000_000  # whose frames are looked at together
 _AGE_MAX = timedelta(days=365 * 1_000)
@@ -44,13 +45,13 @@ class Retention:
             or not timedelta() <= self.older_than <= _AGE_MAX
         ):
             raise InvalidInput(
-                f"older_than is a timedelta from 0 to 1,000 years, not {self.older_than!r}"
+                f"older_than is a timedelta from 0 to 1,000 years, not {shown(self.older_than)}"
             )
         size = self.bytes_max
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
-            raise InvalidInput(f"bytes_max is a whole number from 0 on, not {size!r}")
+            raise InvalidInput(f"bytes_max is a whole number from 0 on, not {shown(size)}")
         if not isinstance(self.consumed, bool):
-            raise InvalidInput(f"consumed is True or False, not {self.consumed!r}")
+            raise InvalidInput(f"consumed is True or False, not {shown(self.consumed)}")
 
     @property
     def is_empty(self) -> bool:
@@ -64,7 +65,7 @@ class Retention:
             place = row_at(log, self.before, "before")
             if place is None:
                 raise InvalidInput(
-                    f"before is the number of a row, or a datetime; not {self.before!r}"
+                    f"before is the number of a row, or a datetime; not {shown(self.before)}"
                 )
             found.append(place)
         if self.older_than is not None:

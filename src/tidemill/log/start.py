@@ -8,6 +8,7 @@ from typing import Literal
 from tidemill.errors import InvalidInput
 from tidemill.limits import INT64_MAX
 from tidemill.log.contract import LogStore
+from tidemill.shown import shown
 
 Start = Literal["earliest", "latest"] | int | datetime
 
@@ -22,7 +23,7 @@ def start_seq(store: LogStore, start: Start) -> int:
     if found is not None:
         return found
     raise InvalidInput(
-        f"start is 'earliest', 'latest', the number of a row, or a datetime; not {start!r}"
+        f"start is 'earliest', 'latest', the number of a row, or a datetime; not {shown(start)}"
     )
 
 

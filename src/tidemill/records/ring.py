@@ -37,6 +37,7 @@ from tidemill.records.protocol.removal import remove_ring
 from tidemill.records.protocol.values import Entry, Value, encode_values
 from tidemill.records.ring_end import Core, RingEnd, digest
 from tidemill.records.store import RecordStore
+from tidemill.shown import shown
 
 SLOTS_PER_RECORD = 100
 LOCK_MS = 2_000
@@ -151,9 +152,9 @@ class Ring(RingEnd, Closing):
         lock_wait_s: float | None,
     ) -> None:
         if isinstance(lock_ms, bool) or not isinstance(lock_ms, int):
-            raise InvalidInput(f"lock_ms is a whole number, not {lock_ms!r}")
+            raise InvalidInput(f"lock_ms is a whole number, not {shown(lock_ms)}")
         if not 1 <= lock_ms <= RING_LOCK_MS_MAX:
-            raise InvalidInput(f"lock_ms is from 1 to {RING_LOCK_MS_MAX}, not {lock_ms}")
+            raise InvalidInput(f"lock_ms is from 1 to {RING_LOCK_MS_MAX}, not {shown(lock_ms)}")
         patience_s = 3 * lock_ms / 1_000
         if lock_wait_s is not None:
             patience_s = wait_seconds(lock_wait_s, what="lock_wait_s")
@@ -265,7 +266,9 @@ class Ring(RingEnd, Closing):
         """
         for number in (first, count):
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise InvalidInput(f"an offset or a count is a number from 0 on, not {number!r}")
+                raise InvalidInput(
+                    f"an offset or a count is a number from 0 on, not {shown(number)}"
+                )
         return self._core.driver.run_beside(read(self._fresh_memo(), first, count)).entries()
 
     def info(self) -> RingInfo:
@@ -303,7 +306,7 @@ class Ring(RingEnd, Closing):
         """
         check_name(name, what="group")
         if start not in ("earliest", "latest"):
-            raise InvalidInput(f"a group starts at 'earliest' or 'latest', not at {start!r}")
+            raise InvalidInput(f"a group starts at 'earliest' or 'latest', not at {shown(start)}")
         call, id = self._core.call()
         steps = make_group(self._core.memo, call, name, start == "latest")
         return Group(self._core, name, self._core.run(steps, id))

@@ -17,6 +17,7 @@ from tidemill.records.protocol.lock import Call
 from tidemill.records.protocol.memo import Memo
 from tidemill.records.protocol.requests import Steps
 from tidemill.records.protocol.values import Entry
+from tidemill.shown import shown
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class Core:
 def digest(operation_id: object) -> bytes:
     """What stands for the id of an operation in the records."""
     if not isinstance(operation_id, str) or not operation_id:
-        raise InvalidInput(f"an operation id is a string, not {operation_id!r}")
+        raise InvalidInput(f"an operation id is a string, not {shown(operation_id)}")
     encoded = operation_id.encode(errors="surrogatepass")
     if len(encoded) > RING_OPERATION_ID_BYTES_MAX:
         raise InvalidInput(
@@ -105,7 +106,7 @@ class RingEnd:
         [b'one', {'two': 2}]
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise InvalidInput(f"n is a number of entries from 1 on, not {n!r}")
+            raise InvalidInput(f"n is a number of entries from 1 on, not {shown(n)}")
         call, id = self._core.call(operation_id, wait_s)
         steps = dequeue(self._core.memo, call, self._group_id, n)
         taken = self._core.run(steps, id)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from tidemill.errors import InvalidInput
 from tidemill.limits import RING_CAPACITY_MAX, RING_OVERWRITES_MAX, RING_SLOTS_PER_RECORD_MAX
 from tidemill.records.protocol.block import BLOCK_BYTES, SLOT_BYTES
+from tidemill.shown import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +74,6 @@ class Geometry:
 
 def _check_whole(value: object, least: int, most: int, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidInput(f"{what} must be a whole number from {least} to {most}, not {value!r}")
+        raise InvalidInput(
+            f"{what} must be a whole number from {least} to {most}, not {shown(value)}"
+        )
