@@ -293,7 +293,7 @@ class DrivenQueue:
             if contents(reader) != contents(self.queue):
                 raise Violation("a reader sees something else than the owner")
             if dies:
-                pin = reader._core.view._pin  # type: ignore[attr-defined]
+                pin = reader._core.view._links.pin  # type: ignore[attr-defined]
                 pin._lock.release()
             else:
                 reader.close()

@@ -14,18 +14,13 @@ while what is known changes.
 
 from __future__ import annotations
 
-import logging
-import re
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from tidemill.clock import Clock
 from tidemill.errors import Bug, Corrupt, NotAQueue, SchemaMismatch
 from tidemill.files.disk.filesystem import FileSystem
 from tidemill.files.disk.open_files import OpenFiles
-from tidemill.files.disk.shadow import ShadowFileSystem
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.folder.count import count_left
 from tidemill.files.folder.folder_options import FolderOptions, choose_of
@@ -38,36 +33,19 @@ from tidemill.files.index.index import Index
 from tidemill.files.journal.head import Head
 from tidemill.files.journal.hold import Holds
 from tidemill.files.journal.journal import JOURNAL_NAME
-from tidemill.files.journal.scan import Damage, Finding, Found, opening_state
-from tidemill.files.journal.segment import Segment, segment_path
-from tidemill.files.journal.spine import SpineEntry, read_spine
+from tidemill.files.journal.scan import Damage, Finding, opening_state
+from tidemill.files.journal.segment import Segment
 from tidemill.files.merge.cursor import Cursor
 from tidemill.files.merge.frame_reader import FrameReader
+from tidemill.files.readers.building import Building, Built
+from tidemill.files.readers.links import Links
 from tidemill.files.readers.reach import identity_of, read_reach
-from tidemill.files.readers.tail import damages_in, end_before, kinds_of, read_tail, set_aside_of
-from tidemill.files.recovery.adoption import waiting_path
-from tidemill.files.recovery.recovery import Recovery
-from tidemill.files.recovery.replay import Replay
+from tidemill.files.readers.tail import kinds_of, pass_over, read_tail
 from tidemill.files.sharing.pin import Pin, try_sweep_readers
-from tidemill.files.state.state import State, read_previous_end
+from tidemill.files.state.state import read_previous_end
 
-logger = logging.getLogger(__name__)
-
-_NAME = re.compile(r"(\d{16})\.segment")
 _ATTEMPTS = 200
 _POLL_S = 0.02  # how often a call that waits looks for news
-
-
-class _Built(NamedTuple):
-    """All that is known, as it was built."""
-
-    settings: Settings
-    head: Head | None
-    pin: Pin
-    segments: dict[int, Segment]
-    state: State
-    replay: Replay
-    damages: list[Damage]
 
 
 class Follower(View):
@@ -85,7 +63,7 @@ class Follower(View):
         self._files = OpenFiles(fs, write=False)
         self._lock = threading.RLock()
         self._head: Head | None = None
-        self._pin: Pin | None = None
+        self._links: Links | None = None
         self._is_sound = False  # False: build anew before anything is shown
         self._passed_over: dict[int, Damage] = {}  # by place: frames the owner has not set aside
         with storage_errors("opening", path):
@@ -125,16 +103,16 @@ class Follower(View):
             for segment in self.segments.values():
                 segment.file.close()
             self.holds.close()
-            if self._pin is not None:
-                self._pin.remove()
+            if self._links is not None:
+                self._links.pin.remove()
 
     def lend(self, seconds: float) -> Path:
         """Close, and leave the links to the segments for others to read from for so long."""
         with self._lock, self.guard:
             self.check_alive()
-            if self._pin is None:
+            if self._links is None:
                 raise Bug("a reader without links cannot lend them")
-            pin, self._pin = self._pin, None
+            pin, self._links = self._links.pin, None
             with storage_errors("keeping a snapshot of", self.path):
                 folder = pin.lend(self.clock.time_ns() / 1e9 + seconds)
         self.close()
@@ -177,9 +155,11 @@ class Follower(View):
 
     def _read_on(self, number: int) -> bool:
         """Apply what was appended to the last segment; False if all had to be built anew."""
-        active = self.segments[number]
-        found = read_tail(active, active.end, head=self._head, spine=self._spine_of(active))
-        self._complain(found.findings)
+        if self._links is None:
+            raise Bug("a reader reads on before anything is built")
+        active, spine = self.segments[number], self._links.spine_of(self.segments[number])
+        found = read_tail(active, active.end, head=self._head, spine=spine)
+        pass_over(found.findings, self._journal, tolerates_damage=self.tolerates_damage)
         if not found.findings:
             return True
         # What is left has to be counted anew past damage that shows now, and past such as the owner
@@ -219,11 +199,11 @@ class Follower(View):
 
     def _enter(self, number: int) -> bool:
         """Go on in the next segment; False if it does not follow the last one."""
-        if self._pin is None:
+        if self._links is None:
             return False
         last = self.segments[number - 1]
         try:
-            segment = self._link(self._pin, number)
+            segment = self._links.segment(number)
         except FileNotFoundError:
             return False
         opening = opening_state(segment.file, segment.number)
@@ -231,7 +211,7 @@ class Follower(View):
             return False
         for one in self.segments.values():
             if one.summary is None and one is not last:
-                self._try_summary(self._pin, one)
+                self._links.try_summary(one)
         with self.guard:
             last.seal()
             self.segments[number] = segment
@@ -244,7 +224,17 @@ class Follower(View):
         for _ in range(_ATTEMPTS):
             pin = Pin.make(self.fs, self.path, self._journal)
             try:
-                built = self._try_build(pin)
+                head = read_reach(self.fs, self.path)
+                # After it: an owner stores its schema before its head.
+                settings = self._read_settings()
+                links = Links(self.fs, self._journal, self._files, pin)
+                built = Building(
+                    self.fs,
+                    self.path,
+                    links,
+                    bucket_of=self.bucket.of,
+                    tolerates_damage=self.tolerates_damage,
+                ).run(head)
             except FileNotFoundError as error:
                 # Retired meanwhile, so that the head has moved as well.
                 pin.remove()
@@ -253,7 +243,7 @@ class Follower(View):
             except BaseException:
                 pin.remove()
                 raise
-            self._adopt(built)
+            self._adopt(built, links, settings, head)
             self._is_sound = True
             return
         raise Corrupt(
@@ -261,59 +251,6 @@ class Follower(View):
             path=str(vanished.filename or self._journal),
             offset=0,
         ) from vanished
-
-    def _try_build(self, pin: Pin) -> _Built:
-        head = read_reach(self.fs, self.path)
-        settings = self._read_settings()  # After it: an owner stores its schema before its head.
-        if head is None:
-            return self._recover(pin, settings)
-        base, opening = self._newest(pin, head)
-        try:
-            state, older = State.from_json(opening.payload)
-        except Corrupt as damage:
-            raise damage.at(base.path, 0) from damage
-        replay = Replay(state, self.bucket.of)
-        tail = read_tail(base, 0, head=head, spine=self._spine_of(base))
-        self._complain(tail.findings)
-        replay.index(base, tail.findings, apply=True)
-        base.end = tail.end
-        segments = {number: self._link(pin, number) for number in sorted({*older} - replay.retired)}
-        for number, segment in segments.items():
-            segment.origin = state.adopted.get(number)
-        segments[base.number] = base
-        for number in [*segments][:-1]:
-            self._index_sealed(pin, segments[number], segments.get(number + 1), replay, state)
-        return _Built(settings, head, pin, segments, state, replay, replay.damages)
-
-    def _recover(self, pin: Pin, settings: Settings) -> _Built:
-        """Without a head: what opening the folder would lead to, over a shadow of the links."""
-        for name in self.fs.list_folder(self._journal):
-            pin.link(name)
-        shadow = ShadowFileSystem(self.fs)
-        try:
-            recovered = Recovery(
-                shadow,
-                OpenFiles(shadow, write=False),
-                pin.folder,
-                bucket_of=self.bucket.of,
-                tolerate_damage=self.tolerates_damage,
-            ).run()
-        except Corrupt as damage:
-            if read_reach(self.fs, self.path) is not None:
-                # An owner has come, and does in earnest what was tried here.
-                raise FileNotFoundError(damage.reason) from damage
-            path = self._journal / (damage.path or self._journal).name
-            raise damage.at(path, damage.offset or 0) from damage
-        if recovered is None:
-            raise Corrupt("the journal is empty", path=self._journal, offset=0)
-        segments = {
-            segment.number: segment
-            for segment in recovered.segments
-            if segment.number not in recovered.retired
-        }
-        pin.keep(segments.values())
-        state, damages = recovered.state, recovered.damages
-        return _Built(settings, None, pin, segments, state, Replay(state, self.bucket.of), damages)
 
     def _read_settings(self) -> Settings:
         """What the folder is; raises if it is none, or another than this handle was told."""
@@ -332,72 +269,13 @@ class Follower(View):
             )
         return settings
 
-    def _newest(self, pin: Pin, head: Head) -> tuple[Segment, Found]:
-        """The newest segment that has begun, and its opening state."""
-        names = [name for name in self.fs.list_folder(self._journal) if _NAME.fullmatch(name)]
-        for name in sorted(names, reverse=True):
-            segment = self._link(pin, int(name[:16]))
-            opening = opening_state(segment.file, segment.number)
-            if opening is not None:
-                return segment, opening
-            if segment.number <= head.place >> 32:
-                break
-            pin.unlink([segment])
-        raise Corrupt(
-            "no segment has a state that can be read; let its owner open the queue",
-            path=self._journal,
-            offset=0,
-        )
-
-    def _index_sealed(
-        self, pin: Pin, segment: Segment, following: Segment | None, replay: Replay, state: State
-    ) -> None:
-        """Know the frames of an older segment, by its summary, or read it whole if it has none."""
-        if not self._try_summary(pin, segment):
-            known, spine = set_aside_of(segment, state), self._spine_of(segment)
-            end = end_before(following)
-            tail = read_tail(segment, 0, head=None, end=end, spine=spine, set_aside=known)
-            self._complain(tail.findings, state)
-            replay.index(segment, tail.findings, apply=False)
-            segment.end = tail.end
-            segment.seal()
-
-    def _spine_of(self, segment: Segment) -> Callable[[], list[SpineEntry]]:
-        # Where it is matters only if it is read, which is seldom.
-        return lambda: read_spine(self.fs, self._journal / segment.spine_path.name, segment.number)
-
-    def _link(self, pin: Pin, number: int) -> Segment:
-        path = segment_path(pin.folder, number)
-        try:
-            pin.link(path.name)
-        except FileNotFoundError:
-            # One that was just adopted has its proper name a moment later.
-            pin.link(path.name, waiting_path(pin.folder, number).name)
-        file = self._files.existing(path)
-        return Segment(self.fs, pin.folder, number, file, start=0, end=0)
-
-    def _try_summary(self, pin: Pin, segment: Segment) -> bool:
-        """Use the summary of a segment, if it has one that is finished."""
-        try:
-            pin.link(segment.summary_path.name)
-        except FileNotFoundError:
-            return False
-        except FileExistsError:
-            pass  # It was linked before.
-        try:
-            segment.read_summary()
-        except Corrupt:
-            pin.unlink_name(segment.summary_path.name)
-            return False
-        return True
-
-    def _adopt(self, built: _Built) -> None:
+    def _adopt(self, built: Built, links: Links, settings: Settings, head: Head | None) -> None:
         """Let what was built replace what was known."""
         with self.guard:
-            before = (self._pin, self.holds, self.segments) if self._pin is not None else None
-            self.settings, self._head, self._pin = built.settings, built.head, built.pin
+            before = None if self._links is None else (self._links.pin, self.holds, self.segments)
+            self.settings, self._head, self._links = settings, head, links
             self.segments, self.state, self._replay = built.segments, built.state, built.replay
-            self.holds = Holds(built.pin.unlink)
+            self.holds = Holds(links.pin.unlink)
             self.index = Index(self.segments, self.state)
             self.reader = FrameReader(self.segments, self.settings.versions, own_from=2**63)
             self._align_cursors()
@@ -429,14 +307,6 @@ class Follower(View):
         cursor = super()._add_cursor(fork_id)
         cursor.lock = self._lock
         return cursor
-
-    def _complain(self, findings: list[Finding], state: State | None = None) -> None:
-        """Raise over damage that is not set aside by a state, or go on, as the reader was told."""
-        known = {} if state is None else state.quarantined
-        for damage in damages_in(findings, known, self._journal):
-            if not self.tolerates_damage:
-                raise damage
-            logger.error("%s; read past it", damage)
 
     def _count_without(self, damages: dict[int, Damage]) -> None:
         """Leave damaged records out, and count again what each fork has left."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import logging
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from tidemill.files.journal.segment import Segment, segment_path
 from tidemill.files.journal.spine import SpineEntry
 from tidemill.files.recovery.replay import set_aside_in
 from tidemill.files.state.state import State, read_previous_end
+
+logger = logging.getLogger(__name__)
 
 
 class Tail(NamedTuple):
@@ -60,12 +63,23 @@ def read_tail(
     return Tail([*tail.findings, gap], promised)
 
 
-def damages_in(findings: list[Finding], known: Collection[int], journal: Path) -> Iterator[Corrupt]:
-    """The damage among the findings, but for what lies at places that are known, as errors."""
+def pass_over(
+    findings: list[Finding],
+    journal: Path,
+    *,
+    known: Collection[int] = (),
+    tolerates_damage: bool,
+) -> None:
+    """Raise over damage, but for what lies at places that are known, or go on past it, as the
+    reader was told.
+    """
     for found in findings:
         if isinstance(found, Damage) and found.place not in known:
             number, offset = split_place(found.place)
-            yield Corrupt(found.reason, path=segment_path(journal, number), offset=offset)
+            damage = Corrupt(found.reason, path=segment_path(journal, number), offset=offset)
+            if not tolerates_damage:
+                raise damage
+            logger.error("%s; read past it", damage)
 
 
 def kinds_of(findings: list[Finding]) -> set[Kind]:
