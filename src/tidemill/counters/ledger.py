@@ -107,8 +107,6 @@ class Ledger(Closing):
                 self._journal.close()
             raise
 
-    # Counting.
-
     def upsert(self, name: str, delta: int = 1) -> int:
         """Add to a counter, which is made if it is not there, and return its new value."""
         with self._mutex:
@@ -177,8 +175,6 @@ class Ledger(Closing):
             self._check()
             return self._node.parts(name)
 
-    # Talking to others.
-
     @property
     def updates(self) -> int:
         """Counters that changed since the last message was made."""
@@ -229,8 +225,6 @@ class Ledger(Closing):
         """A read-only replica went away."""
         with self._mutex:
             self._node.forget_reader(reader)
-
-    # Saving.
 
     @property
     def fenced(self) -> Fenced | None:

@@ -70,8 +70,6 @@ class Node(Telling):
         self._news = 1  # rises when what is known of replicas changes
         self._is_unsaved = True  # what is known of replicas, and who this one is
 
-    # Turns.
-
     def seal(self) -> Message | None:
         """Close the turn, if anything changed in it: what has to be saved. None: nothing."""
         state = self.state
@@ -121,8 +119,6 @@ class Node(Telling):
         state.edition = max(state.edition, message.edition)
         state.turn += 1
         state.is_changed = self._is_unsaved = False
-
-    # Talking to others.
 
     def hello(self) -> Message:
         """What this replica holds, and nothing of it: the first message to a stranger."""
@@ -281,8 +277,6 @@ class Node(Telling):
         """A replica that never counts is gone; it is forgotten at once."""
         self._readers.pop(reader, None)
         self._told.pop(reader, None)
-
-    # Within.
 
     def _held_by(self, peer: Replica) -> Ints:
         knowledge = self.state.knowledge

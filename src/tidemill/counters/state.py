@@ -37,8 +37,6 @@ class State:
         self.has_dead = False  # there may be parts to drop
         self._is_reader = is_reader
 
-    # What this replica does itself.
-
     def place(self, names: list[str]) -> Ints:
         """The counters of these names, which are made if there is room."""
         table = self.table
@@ -104,8 +102,6 @@ class State:
         table.expiry_by[counters] = OWN
         table.expiry_by_version[counters] = table.expiry_stamp[counters] = self.turn
         self.is_changed = True
-
-    # What others did.
 
     def merge_parts(self, parts: Parts, local: Ints, *, is_trusted: bool = False) -> Ints:
         """Take what is newer than what is here; `local` are the numbers that replicas have here.
@@ -222,8 +218,6 @@ class State:
                 | ((parts.by_version == mine) & (rank[by] > rank[table.by[rows]]))
             )
         return newer
-
-    # Giving back.
 
     def drop_dead(self) -> int:
         """Forget parts that nobody counted in since they were deleted, once everybody knows.
