@@ -11,7 +11,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,13 +45,35 @@ def _in_a_copy(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@contextmanager
+def _held_elsewhere(*locks: AbstractContextManager[Any]) -> Iterator[None]:
+    """Locks that another thread holds: one that knows its thread lets that take it again."""
+    are_held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ExitStack() as holding:
+            for lock in locks:
+                holding.enter_context(lock)
+            are_held.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    are_held.wait(60)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_a_forked_process_opens_logs_of_its_own_whatever_lock_was_held(tmp_path: Path) -> None:
     def work() -> None:
         with tm.Log(tmp_path / "log") as log, log.publisher() as out:
             out.send([b"a"])
 
-    # As if another thread had been opening a log at the moment of the fork.
-    with place._places_mutex:
+    # Another thread is opening a log at the moment of the fork.
+    with _held_elsewhere(place._places_mutex):
         assert _in_a_copy(work) == RETURNED
     with tm.Log(tmp_path / "log") as log:
         assert log.read().rows() == [b"a"]
@@ -58,8 +83,8 @@ def test_a_copy_raises_whatever_lock_was_held(log: tm.Log) -> None:
     out, receiver = log.publisher(), log.receiver("billing")
     out.send([b"a", b"b"])
     assert receiver.receive() is not None
-    # As if another thread had been in the middle of something at the moment of the fork.
-    with receiver._mutex, out._line._mutex:
+    # Another thread is in the middle of something at the moment of the fork.
+    with _held_elsewhere(receiver._mutex, out._line._mutex, log._store._mutex):
         works: list[Callable[[], object]] = [
             lambda: out.send(b"x"),
             lambda: out.send_soon(b"x"),
@@ -71,6 +96,8 @@ def test_a_copy_raises_whatever_lock_was_held(log: tm.Log) -> None:
             lambda: receiver.lag,
             log.ends,
             log.read,
+            lambda: log.read(datetime.now(UTC)),
+            log.verify_archive,
             log.consumers,
             log.publisher,
             lambda: log.receiver("other"),

@@ -158,7 +158,8 @@ class SendLine:
 
     def leave(self, send: Send, cause: BaseException) -> None:
         """The sender was interrupted: its send is withdrawn, unless it is being written."""
-        self._settle(send.turn, cause, send)
+        if self._home.is_here:
+            self._settle(send.turn, cause, send)
 
     def _write_or_sleep(self, send: Send) -> None:
         with self._mutex:

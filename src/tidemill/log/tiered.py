@@ -155,6 +155,7 @@ class TieredLog(LogStore):
 
     def archive(self) -> Archive | None:
         """The archive, opened; None if the log has none."""
+        _ = self.hot.versions  # Raises `Closed`, before a lock is taken.
         with self._mutex:
             if self._archive is None and (url := self.hot.notes().get(ARCHIVE_NOTE)) is not None:
                 # Reading Parquet takes modules that a log without an archive does without.
