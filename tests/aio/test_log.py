@@ -34,6 +34,14 @@ async def test_a_log_is_archived_trimmed_and_verified(tmp_path: Path) -> None:
 
 
 @in_event_loop
+async def test_what_is_no_wait_is_refused() -> None:
+    async with tm.aio.Log("memory:aio-no-wait") as log, await log.receiver("one") as receiver:
+        for wait_s in (-1, float("nan"), True):
+            with pytest.raises(tm.InvalidInput, match="wait_s"):
+                await receiver.receive(wait_s)
+
+
+@in_event_loop
 async def test_a_log_in_a_folder_from_end_to_end(tmp_path: Path) -> None:
     async with tm.aio.Log(tmp_path / "log") as log:
         async with await log.publisher(producer="p") as out:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +126,19 @@ def test_waiting_has_an_end(store: LogStore) -> None:
     with Shelf().open() as real, Receiver(real, "one") as receiver:
         assert receiver.receive(wait_s=0) is None
         assert receiver.receive(wait_s=0.01) is None
+
+
+@pytest.mark.parametrize("wait_s", [float("inf"), 10**12])
+def test_a_wait_may_be_as_long_as_one_likes(full: LogStore, wait_s: float) -> None:
+    with Receiver(full, "one") as receiver:
+        # The first call waits for the thread that reads.
+        assert receiver.receive(wait_s) is not None
+
+
+@pytest.mark.parametrize("wait_s", [-1, float("nan"), "1", True])
+def test_what_is_no_wait_is_refused(full: LogStore, wait_s: Any) -> None:
+    with Receiver(full, "one") as receiver, pytest.raises(tm.InvalidInput, match="wait_s"):
+        receiver.receive(wait_s)
 
 
 def test_rows_that_are_there_are_given_however_short_the_wait(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from tidemill.aio.calling import call_in
 from tidemill.aio.cancellation import settle
 from tidemill.aio.threads import Threads
+from tidemill.clock import wait_seconds
 from tidemill.closing import AsyncClosing
 from tidemill.errors import Closed
 from tidemill.log import receiver as plain
@@ -54,7 +55,7 @@ class Receiver(AsyncClosing):
     async def receive(self, wait_s: float | None = None) -> Received | None:
         """The next rows; None if there are none within `wait_s` seconds, or ever."""
         await settle()
-        deadline = None if wait_s is None else self._loop.time() + wait_s
+        deadline = None if wait_s is None else self._loop.time() + wait_seconds(wait_s)
         look = self._receiver.ask()
         while True:
             self._news.clear()

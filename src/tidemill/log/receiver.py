@@ -22,7 +22,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from tidemill.batch import LogBatch
-from tidemill.clock import Clock, SystemClock
+from tidemill.clock import Clock, SystemClock, wait_seconds
 from tidemill.closing import Closing
 from tidemill.errors import Closed, Fenced, InvalidInput, TidemillError, Trimmed
 from tidemill.limits import PREFETCH_BYTES, RECEIVED_ROWS_MAX
@@ -158,7 +158,8 @@ class Receiver(Closing):
         True
         """
         self._home.check()
-        deadline = None if wait_s is None else self._clock.monotonic_s() + wait_s
+        seconds = None if wait_s is None else wait_seconds(wait_s)
+        deadline = None if seconds is None else self._clock.monotonic_s() + seconds
         batch: Received | None = None
         try:
             with self._mutex:
