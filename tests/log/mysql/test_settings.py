@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
@@ -13,10 +14,11 @@ import pytest
 from tests.log.contract.writing import append, frames_of, read_all
 from tests.services.mariadb import MariaDB
 from tests.services.server import skip_or_fail
-from tidemill.errors import Unavailable
+from tidemill.errors import NoAccess, Unavailable
 from tidemill.log.mysql.durability import settings_of
 from tidemill.log.sql import patience
 from tidemill.log.sql import writer as writing
+from tidemill.log.sql.connection import Connection
 from tidemill.log.sql.store import ServerLog
 
 
@@ -200,3 +202,31 @@ def test_whoever_waits_for_a_server_is_told_once(
     assert "mysql://app@127.0.0.1:1/shop/orders" in record.getMessage()
     assert "trying again" in record.getMessage()
     assert "hush" not in caplog.text
+
+
+def test_rows_that_were_committed_are_told_of_whatever_becomes_of_the_look_at_the_settings(
+    mariadb: MariaDB,
+    database: str,
+    open_log: Callable[..., ServerLog],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The user is dropped between the commit and the look."""
+    monkeypatch.setattr(writing, "_SETTINGS_S", 0.0)
+    write_and_show = writing.write_and_show
+    mariadb.execute("CREATE USER passing@'127.0.0.1'")
+    mariadb.execute(f"GRANT ALL ON {database}.* TO passing@'127.0.0.1'")
+
+    def written(connection: Connection, *arguments: Any) -> None:
+        write_and_show(connection, *arguments)
+        mariadb.execute("DROP USER passing@'127.0.0.1'")
+        mariadb.execute("KILL USER passing@'127.0.0.1'")
+        while not connection.is_stale:
+            pass
+
+    monkeypatch.setattr(writing, "write_and_show", written)
+    with ServerLog(f"mysql://passing@127.0.0.1:{mariadb.port}/{database}/log") as store:
+        writer = store.claim()
+        assert writer.append(0, writer.reserve(1), frames_of([b"a"])) == "synced"
+        with pytest.raises(NoAccess):
+            writer.append(0, writer.reserve(1), frames_of([b"b"]))
+    assert read_all(open_log()) == [b"a"]

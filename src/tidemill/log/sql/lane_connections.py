@@ -6,6 +6,7 @@ writes; the pointer's, which is the last, by whoever moves it.
 
 from __future__ import annotations
 
+from tidemill.errors import TidemillError
 from tidemill.log.sql.address import Address
 from tidemill.log.sql.badges import badge_of
 from tidemill.log.sql.connection import Busy, Connection, Lost
@@ -38,11 +39,13 @@ class LaneConnections:
         return connection
 
     def settings(self, place: int) -> ServerSettings | None:
-        """What the server is set to now; None if it does not answer."""
+        """What the server is set to now; None if it does not say."""
         try:
             return self.get(place).settings()
-        except (Lost, Busy):
-            self.drop(place)  # Nothing was under way; the next append opens another.
+        except (Lost, Busy, TidemillError):
+            # What is asked behind a commit must not pass for its failure. Nothing was under way;
+            # the next append opens another, and hears what is wrong.
+            self.drop(place)
             return None
 
     def drop(self, place: int) -> None:
