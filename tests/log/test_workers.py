@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from concurrent.futures import Future, wait
+from queue import Queue
 
 import pytest
 
@@ -41,6 +42,23 @@ def test_a_callback_that_wants_to_end_its_thread_takes_nobody_along() -> None:
     assert out.send_soon(b"later").result(WITHIN_S).first == 12
     out.close()
     assert store.ends().next == 13
+
+
+def test_a_callback_may_wait_for_what_it_sends() -> None:
+    store = Shelf().open()
+    numbers: Queue[int] = Queue()
+    with Publisher(store) as out:
+
+        def send_on(future: Future[tm.Receipt]) -> None:
+            numbers.put(first := future.result().first)
+            if first < 3:
+                following = out.send_soon(b"following")
+                following.add_done_callback(send_on)
+                following.result(5)
+
+        out.send_soon(b"first").add_done_callback(send_on)
+        # Nobody flushes meanwhile, who would write it.
+        assert [numbers.get(timeout=5) for _ in range(3)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("number", [None, 7])

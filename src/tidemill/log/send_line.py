@@ -371,7 +371,7 @@ class SendLine:
         send = self._pending.first
         if send.wakeup is None:
             try:
-                self.call_worker()
+                self.call_worker(by_sender=False)
             except SurroundingsError as error:
                 logger.warning(
                     "what was sent soon waits until somebody sends or flushes: %s", error
@@ -399,10 +399,14 @@ class SendLine:
         is_first = free == self._writer.lanes
         return is_first or self._pending.size >= self._writer.lane_bytes_min
 
-    def call_worker(self) -> None:
+    def call_worker(self, *, by_sender: bool = True) -> None:
         """Have a thread of ours write what waits, for nobody else may."""
         with self._mutex:
-            if len(self._workers) < self._writer.lanes and not self._is_closed:
+            workers, tellers = self._workers, {told.teller for told in self._told}
+            if by_sender and threading.get_ident() in tellers:
+                # Whom a worker calls back may wait there for what only another can write.
+                workers = [worker for worker in workers if worker.ident not in tellers]
+            if len(workers) < self._writer.lanes and not self._is_closed:
                 worker = threading.Thread(target=self._work, name="tidemill-publisher", daemon=True)
                 start(worker)
                 self._workers.append(worker)  # which waits for the lock until it is counted
