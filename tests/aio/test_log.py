@@ -129,6 +129,43 @@ async def test_a_send_cancelled_in_the_line_writes_nothing(tmp_path: Path) -> No
 
 
 @in_event_loop
+async def test_a_close_that_is_cancelled_is_seen_through() -> None:
+    shelf = shelf_of("aio-cancel-close")
+    gate = threading.Event()
+    shelf.hurdle = lambda *_: gate.wait(60)
+    async with tm.aio.Log("memory:aio-cancel-close") as log:
+        out = await log.publisher()
+        sending = out.send_soon(b"a")
+        await until(lambda: bool(out._publisher._line._orders))
+        closing = asyncio.create_task(out.close())
+        await until(lambda: out._publisher._line.is_closing)
+        closing.cancel()
+        await asyncio.sleep(0)
+        assert not closing.done()
+        gate.set()
+        await closing
+        assert (await sending).first == 1
+
+
+@in_event_loop
+async def test_what_a_receiver_was_used_for_failed_with_is_raised() -> None:
+    shelf = shelf_of("aio-failing")
+    async with tm.aio.Log("memory:aio-failing") as log, await log.publisher() as out:
+        await out.send([b"a", b"b"])
+
+        async def use() -> None:
+            async with await log.receiver("one") as receiver:
+                await receiver.receive()
+                with shelf.mutex:
+                    receiver.ack(1)
+                    del shelf.consumers["one"]  # so that the ack cannot be stored
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            await use()
+
+
+@in_event_loop
 async def test_senders_wait_for_room_without_stopping_the_loop(tmp_path: Path) -> None:
     async with (
         tm.aio.Log(tmp_path / "log", sync="none") as log,

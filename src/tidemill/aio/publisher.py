@@ -80,7 +80,7 @@ class Publisher(AsyncClosing):
 
     async def close(self) -> None:
         """Write what is on its way, and let another publish; twice does no harm."""
-        await self._threads.begin(self._publisher.close)
+        await see_through(self._threads.begin(self._publisher.close), lambda: False)
 
     def __repr__(self) -> str:
         return repr(self._publisher).replace("<", "<aio.", 1)

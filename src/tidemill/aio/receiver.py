@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import TracebackType
 
 from tidemill.aio.calling import call_in
-from tidemill.aio.cancellation import settle
+from tidemill.aio.cancellation import see_through, settle
 from tidemill.aio.threads import Threads
 from tidemill.clock import wait_seconds
 from tidemill.closing import AsyncClosing
-from tidemill.errors import Closed
+from tidemill.errors import Closed, TidemillError
 from tidemill.log import receiver as plain
 from tidemill.log.receiver import Received
 
@@ -96,7 +97,19 @@ class Receiver(AsyncClosing):
 
     async def close(self) -> None:
         """Store what was acked, and end; twice does no harm."""
-        await self._threads.begin(self._receiver.close)
+        await see_through(self._threads.begin(self._receiver.close), lambda: False)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except TidemillError:
+            if error is None:
+                raise
 
     def __repr__(self) -> str:
         return repr(self._receiver).replace("<", "<aio.", 1)
