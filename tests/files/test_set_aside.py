@@ -12,11 +12,15 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
+from tidemill.files.commit.operation import Quarantine, unpack_quarantine
 from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.files.folder.count import count_left
 from tidemill.files.folder.quarantine import keep_copy
 from tidemill.files.format.frame_table import Entry
+from tidemill.files.format.record import OFFSET_MAX, make_place
+from tidemill.files.journal.scan import Damage
 from tidemill.files.sharing import lock, pin
+from tidemill.files.state.state import State
 from tidemill.files.upkeep import queue_core
 from tidemill.files.upkeep.carry import carry
 
@@ -313,3 +317,14 @@ def test_a_lost_block_of_the_disk_leaves_a_state_that_opens_the_queue(
     _spoil(folder, at * block, block, name)
     with _open(folder) as queue:
         assert queue.pop(-1).rows() == [(2, b"good")]
+
+
+def test_a_record_of_more_than_a_gigabyte_that_was_set_aside_does_not_keep_a_queue_closed() -> None:
+    place, length = make_place(2, 8192), OFFSET_MAX - 8192
+    operation = Quarantine([Damage(place, length, 16, "damaged")], {0: 2}, 18)
+    for _, payload in operation.closing:
+        assert unpack_quarantine(payload) == (place, 16, length, {0: 2}, 18)
+    state = State()
+    operation.apply(state)
+    again, _ = State.from_json(state.to_json([2], 0))
+    assert again.set_aside_bytes == {place: length}

@@ -15,13 +15,13 @@ from tidemill.batch import PlainRow
 from tidemill.files.commit.combining import Request
 from tidemill.files.format.documents import natural, pack_document, parse_document
 from tidemill.files.format.frame_table import Entry
-from tidemill.files.format.record import ENVELOPE_BYTES, Kind, padded
+from tidemill.files.format.record import ENVELOPE_BYTES, OFFSET_MAX, Kind, padded
 from tidemill.files.journal.draft import Draft, LateBody, PreparedFrame
 from tidemill.files.journal.scan import Damage
 from tidemill.files.state.bucket import Keys
 from tidemill.files.state.cut import CUT_BYTES, Cut, pack_cut
 from tidemill.files.state.state import State
-from tidemill.limits import LAST_ROOM_BYTES, SEGMENT_BYTES_MAX, SEGMENTS_MAX, SEQ_MAX
+from tidemill.limits import LAST_ROOM_BYTES, SEGMENTS_MAX, SEQ_MAX
 from tidemill.names import check_name
 
 _CUT = Kind.CUT
@@ -353,7 +353,7 @@ def unpack_quarantine(payload: bytes) -> tuple[int, int, int, dict[int, int], in
         lambda found: (
             natural(found["place"]),
             natural(found["rows"]),
-            natural(found.get("length", 0), SEGMENT_BYTES_MAX),
+            natural(found.get("length", 0), OFFSET_MAX),
             *_counts(found),
         ),
     )

@@ -13,12 +13,12 @@ from typing import Any
 from tidemill.errors import Corrupt
 from tidemill.files.format.documents import natural, pack_document, parse_document, whole
 from tidemill.files.format.origin import Origin
+from tidemill.files.format.record import OFFSET_MAX
 from tidemill.files.state.cut import Cut, Cuts, cover_all
 from tidemill.files.state.log_state import LogState
 from tidemill.limits import (
     FORKS_MAX,
     ID_MAX,
-    SEGMENT_BYTES_MAX,
     SEGMENTS_MAX,
     SEQ_MAX,
     TIME_US_MAX,
@@ -279,7 +279,7 @@ class State:
             state.quarantined[natural(place)] = natural(rows)
         # Older releases did not note it.
         for place, length in document.get("set_aside_bytes", []):
-            state.set_aside_bytes[natural(place)] = natural(length, SEGMENT_BYTES_MAX)
+            state.set_aside_bytes[natural(place)] = natural(length, OFFSET_MAX)
         # Folders that were written before segments could be adopted do not say.
         for number, written_as, shift, time_us in document.get("adopted", []):
             if not -SEQ_MAX <= whole(shift) <= SEQ_MAX:
