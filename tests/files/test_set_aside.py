@@ -5,6 +5,7 @@ lies around them, and known for good to whoever opens or reads the queue later.
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import tidemill as tm
 from tests.files.counting_fs import CountingFileSystem
-from tidemill.files.commit.operation import Quarantine, unpack_quarantine
+from tidemill.files.commit.operation import Quarantine, Retire, unpack_quarantine
 from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.files.folder.count import count_left
 from tidemill.files.folder.quarantine import keep_copy
@@ -328,3 +329,30 @@ def test_a_record_of_more_than_a_gigabyte_that_was_set_aside_does_not_keep_a_que
     operation.apply(state)
     again, _ = State.from_json(state.to_json([2], 0))
     assert again.set_aside_bytes == {place: length}
+
+
+@pytest.mark.parametrize("forks", [0, 40, 60])
+def test_one_lost_block_leaves_a_copy_of_the_state_to_owners_and_readers(
+    tmp_path: Path, forks: int
+) -> None:
+    whole = tmp_path / "whole"
+    with tm.PriorityQueue(whole) as queue:
+        names = [queue.fork(f"fork-{number:02}").name for number in range(forks)]
+        # The segment that is there from the first moment knows of none of them.
+        queue._core.folder.journal.roll()
+        start = queue._core.folder.journal.active.start
+        queue._core.folder.journal.finish_seals()
+        queue._core.folder.commit(Retire([1]))
+        queue._core.folder.journal.remove([1])
+        queue.push([(1, b"a")])
+        name = queue._core.folder.journal.active.path.name
+    for at in range(0, start, 4096):
+        damaged = tmp_path / f"damaged-{at}"
+        shutil.copytree(whole, damaged)
+        with open(damaged / "journal" / name, "r+b") as file:
+            file.seek(at)
+            file.write(bytes(4096))
+        for read_only in (True, False):
+            with _open(damaged, segment_bytes=None, read_only=read_only) as queue:
+                assert queue.forks() == names
+                assert queue.peek(2).rows() == [(1, b"a")]

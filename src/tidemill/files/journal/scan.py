@@ -235,11 +235,18 @@ def entry_of(found: Found, bucket_of: Callable[[int], int]) -> Entry:
     )
 
 
-def opening_state(file: File, number: int, origin: Origin | None = None) -> Found | None:
+def opening_state(
+    file: File,
+    number: int,
+    origin: Origin | None = None,
+    *,
+    spine: Callable[[], list[SpineEntry]] = list,
+) -> Found | None:
     """The state that opens a segment, from whichever of its two copies is whole; None until the
-    segment has begun.
+    segment has begun. `spine` is asked if no record can be read.
     """
-    for found in islice(scan(file, number, [], origin), 2):
-        if isinstance(found, Found) and found.envelope.kind is Kind.STATE:
-            return found
+    for entries in (list, spine):
+        for found in islice(scan(file, number, entries(), origin), 2):
+            if isinstance(found, Found) and found.envelope.kind is Kind.STATE:
+                return found
     return None

@@ -22,6 +22,7 @@ from tidemill.files.journal.spine import spine_path
 logger = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 4096  # of a disk, which are lost together
+_SECTOR_BYTES = 512  # the least that is
 
 
 class Segment:
@@ -240,11 +241,13 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def with_blanks(state: bytes, segment_bytes: int) -> bytes:
-    """The state that opens a segment, so long that its two copies do not lie in one block of the
-    disk, or in a small segment not in one sector: what damages the one leaves the other whole.
-    Blanks behind a document say nothing.
+    """The state that opens a segment, so long that its two copies share no block of the disk, or in
+    a small segment no sector: what damages the one leaves the other whole. Blanks behind a document
+    say nothing.
 
-    >>> len(with_blanks(b"{}", 64 * 1024 * 1024)) + ENVELOPE_BYTES
-    4096
+    >>> [len(with_blanks(bytes(size), 64 * 1024 * 1024)) + ENVELOPE_BYTES for size in (2, 5000)]
+    [4096, 8192]
     """
-    return state.ljust(min(_BLOCK_BYTES, segment_bytes // 16) - ENVELOPE_BYTES)
+    share = segment_bytes // 16 // _SECTOR_BYTES * _SECTOR_BYTES
+    block = min(_BLOCK_BYTES, max(share, _SECTOR_BYTES))
+    return state.ljust(-(-(ENVELOPE_BYTES + len(state)) // block) * block - ENVELOPE_BYTES)

@@ -46,7 +46,9 @@ class Links:
         names = [name for name in self._fs.list_folder(self._journal) if _NAME.fullmatch(name)]
         for name in sorted(names, reverse=True):
             segment = self.segment(int(name[:16]))
-            opening = opening_state(segment.file, segment.number)
+            # The spine leads past a first copy of the state whose length cannot be read.
+            spine = self.spine_of(segment)
+            opening = opening_state(segment.file, segment.number, spine=spine)
             if opening is not None:
                 return segment, opening
             if segment.number <= head.place >> 32:
