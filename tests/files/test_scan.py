@@ -215,6 +215,21 @@ def test_a_scan_of_large_items_comes_in_small_batches(tmp_path: Path) -> None:
         assert max(batch.nbytes for batch in batches) < 12 * 1024 * 1024
 
 
+def test_large_items_next_to_each_other_do_not_come_in_one_batch_with_all_others(
+    tmp_path: Path,
+) -> None:
+    with queue_at(tmp_path) as queue:
+        queue.push([(100 + key, b"small") for key in range(20_000)])
+        for key in range(48):
+            queue.push([(key, bytes(1024 * 1024))])
+        batches = list(queue.scan())
+    assert [key for batch in batches for key in batch["key"].to_pylist()] == [
+        *range(48),
+        *range(100, 20_100),
+    ]
+    assert max(batch.nbytes for batch in batches) < 16 * 1024 * 1024
+
+
 @pytest.mark.parametrize("mode", ["abort", "continue"])
 def test_a_damaged_frame_raises_or_is_set_aside(tmp_path: Path, mode: str) -> None:
     with queue_at(tmp_path, on_corruption=mode) as queue:

@@ -95,9 +95,10 @@ class Merge:
         held = self._windows or self._ahead or self._loaded or self._late
         return not (held or len(self._layers) or self._pending)
 
-    def choose(self, rows: int, key_max: int) -> Choice | None:
+    def choose(self, rows: int, key_max: int, *, bytes_max: int | None = None) -> Choice | None:
         """The next `rows` rows with keys up to `key_max`, or as many as there are; None if there
-        are none.
+        are none. `bytes_max`: no more than about so many bytes are put together, unless frames are
+        added to the merge.
         """
         windows, late = self._windows, self._late
         if windows or self._extend_windows(rows, key_max):
@@ -118,7 +119,7 @@ class Merge:
         if late:
             slices = self._slices_with_late(rows, key_max)
         else:
-            slices = self._slices(rows, key_max)[0]
+            slices = self._slices(rows, key_max, bytes_max)[0]
         slices = [found for found in slices if found[2] > found[1]]
         if not slices:
             return None
@@ -150,10 +151,12 @@ class Merge:
             if stop <= run.rows:
                 self._ready = choice_in(run, start, stop)
 
-    def _slices(self, rows: int, key_max: int) -> tuple[list[tuple[Run, int, int]], int]:
+    def _slices(
+        self, rows: int, key_max: int, bytes_max: int | None = None
+    ) -> tuple[list[tuple[Run, int, int]], int]:
         """(parts of the windows that hold the next rows, how many that is)."""
         slices: list[tuple[Run, int, int]] = []
-        count = 0
+        count = size = 0
         position = 0
         while count < rows:
             if position == len(self._windows) and not self._extend_windows(rows - count, key_max):
@@ -161,6 +164,10 @@ class Merge:
             run = self._windows[position]
             position += 1
             stop = min(run.rows, run.position + rows - count)
+            if bytes_max is not None:
+                size += run.body.slice(run.position, stop - run.position).nbytes
+                if slices and size > bytes_max:
+                    break
             if run.row(stop - 1)[0] > key_max:
                 stop = run.until(key_max, INT64_MAX)
                 slices.append((run, run.position, stop))

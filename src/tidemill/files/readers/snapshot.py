@@ -133,7 +133,8 @@ class Scan:
                 self._snapshot.release()
                 raise StopIteration
             if self._merge is not None:
-                choice = self._merge.choose(self._rows, self._snapshot.high)
+                # Rows may be far larger than on average, and lie next to each other.
+                choice = self._merge.choose(self._rows, self._snapshot.high, bytes_max=_BATCH_BYTES)
                 if choice is not None:
                     self._merge.advance(choice)
                     return choice.batch.to_arrow().select(self._names)
