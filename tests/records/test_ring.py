@@ -64,6 +64,7 @@ class TestValues:
         [
             ((1, 2), "tuple is neither"),
             ({1: "a"}, "must be a string, not 1"),
+            ({10**5_000: "a"}, "must be a string, not a value of type int"),
             ({"a": {2}}, "set is not"),
             ({"a": b"x"}, "within an entry of a ring is what JSON can say; bytes is not"),
             (math.nan, "cannot be said in JSON"),

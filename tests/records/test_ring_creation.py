@@ -27,6 +27,7 @@ from tidemill.records.protocol.requests import (
 )
 from tidemill.records.ring import Ring
 from tidemill.records.store import Record
+from tidemill.shown import shown
 
 
 def _call() -> Call:
@@ -234,6 +235,17 @@ def test_measures_that_make_no_sense_are_refused_and_leave_no_trace(
     with pytest.raises(tm.InvalidInput, match=message):
         Ring.on(store, "alerts", **options)
     assert store._records == {}
+
+
+@pytest.mark.parametrize("measure", [0, True, 10.0, "10", [10], 10**5_000], ids=shown)
+@pytest.mark.parametrize("what", ["capacity", "slots_per_record"])
+def test_measures_that_make_no_sense_are_refused_also_where_the_ring_is_there(
+    what: str, measure: Any
+) -> None:
+    store = MemoryStore()
+    Ring.on(store, "alerts", capacity=10)
+    with pytest.raises(tm.InvalidInput, match=f"{what} must be a whole number from 1"):
+        Ring.on(store, "alerts", **{what: measure})
 
 
 def test_a_ring_is_made_only_where_its_metadata_will_always_fit() -> None:

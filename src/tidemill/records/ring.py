@@ -27,7 +27,7 @@ from tidemill.records.protocol.creation import (
     open_ring,
 )
 from tidemill.records.protocol.enqueueing import check_count, enqueue
-from tidemill.records.protocol.geometry import Geometry
+from tidemill.records.protocol.geometry import Geometry, check_measures
 from tidemill.records.protocol.groups import make_group
 from tidemill.records.protocol.lock import Call, look
 from tidemill.records.protocol.memo import Memo
@@ -155,6 +155,7 @@ class Ring(RingEnd, Closing):
             raise InvalidInput(f"lock_ms is a whole number, not {shown(lock_ms)}")
         if not 1 <= lock_ms <= RING_LOCK_MS_MAX:
             raise InvalidInput(f"lock_ms is from 1 to {RING_LOCK_MS_MAX}, not {shown(lock_ms)}")
+        check_measures(capacity, slots)
         patience_s = 3 * lock_ms / 1_000
         if lock_wait_s is not None:
             patience_s = wait_seconds(lock_wait_s, what="lock_wait_s")

@@ -38,8 +38,7 @@ class Geometry:
     @classmethod
     def plan(cls, capacity: int, slots: int, record_bytes_max: int) -> Geometry:
         """The measures of a new ring; `InvalidInput` says what is wrong with those given."""
-        _check_whole(capacity, 1, RING_CAPACITY_MAX, "capacity")
-        _check_whole(slots, 1, RING_SLOTS_PER_RECORD_MAX, "slots_per_record")
+        check_measures(capacity, slots)
         made = cls(capacity, min(slots, capacity), record_bytes_max)
         if made.entry_bytes_max < 1:
             raise InvalidInput(
@@ -70,6 +69,14 @@ class Geometry:
     def blocks(self, first: int, end: int) -> range:
         """The blocks of the offsets from `first` up to, but without, `end`."""
         return range(first // self.slots, (end - 1) // self.slots + 1) if end > first else range(0)
+
+
+def check_measures(capacity: object, slots: object) -> None:
+    """Raise `InvalidInput` if these are the measures of no ring; None: whatever it has."""
+    if capacity is not None:
+        _check_whole(capacity, 1, RING_CAPACITY_MAX, "capacity")
+    if slots is not None:
+        _check_whole(slots, 1, RING_SLOTS_PER_RECORD_MAX, "slots_per_record")
 
 
 def _check_whole(value: object, least: int, most: int, what: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tidemill.errors import Corrupt, InvalidInput, TooLarge
 from tidemill.limits import SCHEMA_DEPTH_MAX
+from tidemill.shown import shown
 
 # What a ring holds: bytes, or what JSON can say.
 Value: TypeAlias = Any
@@ -120,7 +121,9 @@ def _check_json(value: Value, depth: int) -> None:
     elif type(value) is dict:
         for key, item in value.items():
             if type(key) is not str:
-                raise InvalidInput(f"a key in an entry of a ring must be a string, not {key!r}")
+                raise InvalidInput(
+                    f"a key in an entry of a ring must be a string, not {shown(key)}"
+                )
             _check_json(item, depth + 1)
     else:
         kind = type(value).__name__
