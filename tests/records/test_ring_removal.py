@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
@@ -12,6 +13,7 @@ from tidemill.records.address import RecordAddress
 from tidemill.records.memory import MemoryStore
 from tidemill.records.redis_link import RedisLink
 from tidemill.records.ring import Ring
+from tidemill.records.store import Record
 
 
 class LosingRemovals(MemoryStore):
@@ -52,6 +54,55 @@ def test_a_removal_that_is_never_answered_ends_with_patience() -> None:
     with pytest.raises(tm.OutcomeUnknown):
         ring.remove()
     assert ring.info().length == 0
+
+
+class AwayAfterwards(MemoryStore):
+    """A store that is away, for so many calls, when it has deleted a ring's own record. Every other
+    deletion that it does not answer is done.
+    """
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self._calls = calls
+        self._is_gone = False
+
+    def get_many(self, names: Sequence[str]) -> list[Record | None]:
+        self._fail()
+        return super().get_many(names)
+
+    def delete(self, name: str, generation: int) -> bool:
+        if self._is_gone and self._calls % 2:
+            super().delete(name, generation)
+            self._calls -= 1
+            raise tm.OutcomeUnknown("the answer was lost")
+        self._fail()
+        is_deleted = super().delete(name, generation)
+        self._is_gone |= name.endswith(":ring")
+        return is_deleted
+
+    def _fail(self) -> None:
+        if self._is_gone and self._calls:
+            self._calls -= 1
+            raise tm.Unavailable("the store is away")
+
+
+def test_a_removal_waits_for_a_store_that_is_away_before_the_entries_are_gone() -> None:
+    store = AwayAfterwards(calls=5)
+    ring = Ring.on(store, "alerts", capacity=100, slots_per_record=1)
+    ring.enqueue_many([b"a"] * 100)
+    ring.remove()
+    assert store._records == {}
+
+
+def test_a_removal_says_what_is_left_in_a_store_that_stays_away() -> None:
+    store = AwayAfterwards(calls=10_000)
+    ring = Ring.on(store, "alerts", capacity=100, slots_per_record=1, lock_wait_s=0.1)
+    ring.enqueue_many([b"a"] * 100)
+    with pytest.raises(tm.Unavailable, match="is gone, but records of its entries are left") as told:
+        ring.remove()
+    assert store._records
+    for name in store._records:
+        assert name.rpartition(":")[0] + ":" in str(told.value)
 
 
 class Apart:

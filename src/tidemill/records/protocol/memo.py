@@ -53,4 +53,9 @@ class Memo:
 
     def buffer_name(self, index: int) -> str:
         """The name of a buffer record: no other ring has it, not even one made in its place."""
-        return f"{self.buffers}:{self.ring.hex()}:{index}"
+        return f"{self.buffer_prefix}{index}"
+
+    @property
+    def buffer_prefix(self) -> str:
+        """What the names of all buffer records of the ring begin with."""
+        return f"{self.buffers}:{self.ring.hex()}:"

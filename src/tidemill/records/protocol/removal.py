@@ -50,16 +50,25 @@ def remove_ring(memo: Memo, call: Call, *, has_buffers: bool = True) -> Steps[No
             raise unknown from error
     if not has_buffers:
         return
-    yield from _delete(home_name(memo.buffers, memo.ring))
+    call.locked_since_s = None  # This is waiting for something else.
+    yield from _delete(memo, call, home_name(memo.buffers, memo.ring))
     for start in range(0, records, RING_BUFFERS_PER_CALL):
         indexes = range(start, min(start + RING_BUFFERS_PER_CALL, records))
-        yield from _delete(*(memo.buffer_name(index) for index in indexes))
+        yield from _delete(memo, call, *(memo.buffer_name(index) for index in indexes))
 
 
-def _delete(*names: str) -> Steps[None]:
-    for name, record in zip(names, (yield GetBuffers(names)), strict=True):
-        if record is not None:
-            try:
-                yield DeleteBuffer(name, record.generation)
-            except OutcomeUnknown:
-                pass  # nobody looks at it any more
+def _delete(memo: Memo, call: Call, *names: str) -> Steps[None]:
+    """Delete what there is of these; a store that is away is waited for: nobody comes here again."""
+    while True:
+        try:
+            for name, record in zip(names, (yield GetBuffers(names)), strict=True):
+                if record is not None:
+                    yield DeleteBuffer(name, record.generation)
+        except (OutcomeUnknown, Unavailable) as error:
+            if not (yield from call.pause()):
+                raise Unavailable(
+                    f"ring {memo.name!r} is gone, but records of its entries are left, whose names "
+                    f"begin with {memo.buffer_prefix!r}; nobody looks at them any more: {error}"
+                ) from error
+        else:
+            return
