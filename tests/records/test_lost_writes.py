@@ -105,3 +105,29 @@ def test_entries_under_a_grant_that_was_lost_are_not_those_of_another_with_the_s
     with pytest.raises(Fenced):
         stale.end()
     assert Ring.on(memory, "alerts").get_many(0, 10) == [(0, b"live")]
+
+
+def test_entries_after_many_grants_that_were_lost_are_not_those_of_a_later_token(
+    memory: MemoryStore,
+) -> None:
+    before = copy(memory._records["alerts:ring"])
+    for _ in range(5):
+        Ring.on(memory, "alerts").group("audit").remove()
+    stale = Enqueue(memory, b"stale")
+    stale.go_on(GetBuffers)
+    memory._records["alerts:ring"] = before
+    assert Enqueue(memory, b"live").end() == 0
+    with pytest.raises(Fenced):
+        stale.end()
+    assert Ring.on(memory, "alerts").get_many(0, 10) == [(0, b"live")]
+
+
+def test_what_was_written_under_grants_that_were_lost_keeps_nobody_from_writing(
+    memory: MemoryStore,
+) -> None:
+    before = copy(memory._records["alerts:ring"])
+    for value in (b"a", b"b", b"c"):
+        assert Enqueue(memory, value).end() is not None
+    memory._records["alerts:ring"] = before
+    assert Enqueue(memory, b"live").end() == 0
+    assert Ring.on(memory, "alerts").get_many(0, 10) == [(0, b"live")]

@@ -5,9 +5,9 @@
     48 lengths, u32 each · kinds, u8 each · the entries' bytes, one after the other
        xxh3 of all of it u64
 
-The mark is the token of the last write. A write needs a higher token than the mark, and the
-generation of the record that it read: whoever lost the lock can write over nothing that was written
-since.
+The mark is the token of the last write. A write needs the generation of the record that it read,
+and another look at the lock where the mark is not below its token, or where there are entries
+behind its tail: whoever lost the lock can write over nothing that was written since.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidemill.errors import Corrupt, Fenced, OutcomeUnknown, Unavailable, UnknownFormat
+from tidemill.errors import Corrupt, OutcomeUnknown, Unavailable, UnknownFormat
 from tidemill.limits import RING_BUFFERS_PER_CALL
 from tidemill.records.protocol.block import Block, decode_block
 from tidemill.records.protocol.geometry import Geometry
@@ -70,13 +70,13 @@ def write_entries(memo: Memo, held: Held, kinds: bytes, values: list[bytes]) -> 
             except Corrupt:
                 yield from check_held(memo, held)
                 raise
-            if found is None or found.block.mark != held.token:
+            if found is None:
                 blocks.append(block)
             elif found.block == block:
                 written[number] = found  # by us, and the answer was lost
             else:
-                # By another, to whom a store that lost its last writes gave the token as well.
-                yield from check_held(memo, held)
+                if may_be_of_another(held, found.block):
+                    yield from check_held(memo, held)
                 blocks.append(block)
         generations = {
             number: None if found is None else found.generation
@@ -106,8 +106,6 @@ def compose(
     end = min(start + state.geometry.slots, state.tail + len(values))
     part = slice(first - state.tail, end - state.tail)
     kept = max(start, state.head)  # the first of the old ones
-    if found is not None:
-        check_mark(held, found.block)
     if kept >= first:
         return Block(state.ring, number, first, held.token, kinds[part], values[part])
     if found is None or not covers(found.block, number, kept, first):
@@ -123,13 +121,13 @@ def compose(
     )
 
 
-def check_mark(held: Held, block: Block) -> None:
-    """Refuse to write over what a later grant has written."""
-    if block.mark > held.token:
-        raise Fenced(
-            f"token {held.token} may not write over what token {block.mark} has written: the lock "
-            "of this operation was broken, and it changed nothing"
-        )
+def may_be_of_another(held: Held, block: Block) -> bool:
+    """Whether a block may hold what somebody has written who has, or had, the lock after us.
+
+    A later grant has a higher token, unless the store has lost its last writes since. But whoever
+    wrote, wrote behind our tail: what lies there is theirs, or was never committed.
+    """
+    return block.mark >= held.token or block.end > held.metadata.tail
 
 
 def covers(block: Block, number: int, first: int, end: int) -> bool:
