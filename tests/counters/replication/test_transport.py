@@ -25,6 +25,7 @@ from tidemill.counters.replication.caller import Caller
 from tidemill.counters.replication.remote import RemoteCounters
 from tidemill.counters.replication.server import Call, Server
 from tidemill.limits import CALLS_MAX
+from tidemill.shown import shown
 
 ROOT = Path(__file__).resolve().parents[3]
 ANY = Address.of("127.0.0.1:0")
@@ -226,7 +227,9 @@ def test_files_that_are_none_are_told(tmp_path: Path, file: str, words: str) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", ":1", "host:70000", "a b:1", "::1:1", 7, None]
+    "text",
+    ["", "host", "host:", ":1", "host:70000", "a b:1", "::1:1", 7, 10**5_000, None],
+    ids=shown,
 )
 def test_what_is_no_address_is_told(text: object) -> None:
     with pytest.raises(tm.InvalidInput, match="is no address"):

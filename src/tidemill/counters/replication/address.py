@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from tidemill.errors import InvalidInput
+from tidemill.shown import shown
 
 _FORM = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([A-Za-z0-9._-]{1,253})):([0-9]{1,5})", re.ASCII)
 
@@ -27,7 +28,9 @@ class Address:
         """Parse `host:port`; an IPv6 address stands in brackets."""
         found = _FORM.fullmatch(text) if isinstance(text, str) else None
         if found is None or int(found[3]) > 65_535:
-            raise InvalidInput(f"{text!r} is no address: write host:port, or [::1]:port for IPv6")
+            raise InvalidInput(
+                f"{shown(text)} is no address: write host:port, or [::1]:port for IPv6"
+            )
         return cls(found[1] or found[2], int(found[3]))
 
     @property
