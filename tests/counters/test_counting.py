@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
-from tests.counters.nodes import StandingClock, node
+from tests.counters.nodes import StandingClock, meet, node
 from tidemill.limits import COUNTER_NAME_LENGTH_MAX, INT64_MAX, INT64_MIN
 
 
@@ -94,6 +94,8 @@ def test_deltas_fit_the_names() -> None:
         one.upsert_many(["a"], pa.array([None], pa.int64()))
     with pytest.raises(tm.InvalidInput):
         one.upsert_many(["a"], np.array([2**63], dtype=np.uint64))
+    with pytest.raises(tm.InvalidInput, match="whole numbers within int64"):
+        one.upsert_many(["a", "b"], cast(Any, [[1], [2, 3]]))
 
 
 @pytest.mark.parametrize(("most", "step"), [(INT64_MAX, 1), (INT64_MIN, -1)])
@@ -111,6 +113,28 @@ def test_an_overflow_is_an_error_and_adds_nothing(most: int, step: int) -> None:
     assert one.all()[0] == {"x": most}
     # What passes the bound on the way and comes back is no overflow.
     assert one.upsert_many(["x"] * 2, [step, -step]).tolist() == [most] * 2
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize(("most", "step"), [(INT64_MAX, -1), (INT64_MIN, 1)])
+def test_what_others_brought_out_of_range_is_told_and_can_be_brought_back(
+    most: int, step: int, many: bool
+) -> None:
+    one, other = node("a"), node("b")
+    one.upsert("x", most)
+    other.upsert("x", -step * 10)
+    meet(one, other)
+
+    def add(delta: int) -> int:
+        return int(one.upsert_many(["new", "x"], [0, delta])[1]) if many else one.upsert("x", delta)
+
+    with pytest.raises(tm.CounterOverflow, match=f"'x' has left .* to {most - step * 10}: bring"):
+        one.get("x")
+    for too_little in (0, step * 9, -step):
+        with pytest.raises(tm.CounterOverflow, match="nothing was added"):
+            add(too_little)
+    assert "new" not in one.all()[0]
+    assert add(step * 11) == one.get("x") == most + step
 
 
 def test_a_deleted_counter_is_not_there_and_starts_again() -> None:

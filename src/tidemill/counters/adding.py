@@ -60,7 +60,10 @@ def as_deltas(deltas: int | Sequence[int] | Ints | pa.Array, rows: int) -> Ints:
             raise InvalidInput(f"deltas are whole numbers, none missing, not {deltas.type}")
         found = deltas.to_numpy()
     else:
-        found = np.asarray(deltas)
+        try:
+            found = np.asarray(deltas)
+        except ValueError as error:  # Lists of different lengths are no column.
+            raise InvalidInput(f"deltas are whole numbers within int64: {error}") from error
     if found.ndim != 1 or (found.dtype.kind not in "iu" and len(found)):
         raise InvalidInput(f"deltas are whole numbers within int64, not {found.dtype}")
     if len(found) != rows:

@@ -86,13 +86,20 @@ class Counting:
                 check_counter_name(name)
         counters = np.array([table.index.get(name, -1) for name in unique], dtype=np.int64)
         old = counters[counters >= 0]
-        totals, own, again = self._before(old)
+        totals, own, again, is_coarse = self._before(old)
         before = np.zeros((2, len(unique)), dtype=np.int64)
-        before[:, counters >= 0] = totals, own
+        places = np.flatnonzero(counters >= 0)
+        before[:, places] = totals, own
         after = before + sums
-        wrapped = (((before ^ after) & (sums ^ after)) < 0).any(axis=0)
-        if np.count_nonzero(wrapped):
-            raise _overflow(unique[int(np.flatnonzero(wrapped)[0])])
+        is_over = ((before ^ after) & (sums ^ after)) < 0
+        for number in is_coarse.nonzero()[0].tolist():
+            # What others counted may have left the range; this may bring it back.
+            place = places.item(number)
+            total = table.sum(old.item(number))[0] + sums.item(place)
+            is_over[0, place] = not INT64_MIN <= total <= INT64_MAX
+        over = np.flatnonzero(is_over.any(axis=0)).tolist()
+        if over:
+            raise _overflow(unique[over[0]])
         values = after[0][at]
         self.state.write_own(self.state.place(unique), after[1], anew=old[again])
         return values
@@ -110,7 +117,10 @@ class Counting:
         if self._is_past(expiry_us):
             raise CounterExpired(f"the counter {name!r} expired; upsert starts it again")
         if not INT64_MIN <= total <= INT64_MAX:
-            raise _overflow(name)
+            raise CounterOverflow(
+                f"the counter {name!r} has left the range of int64, to {total}: bring it back, or "
+                "delete it"
+            )
         return total
 
     def delete(self, name: str) -> None:
@@ -239,8 +249,10 @@ class Counting:
             return [0, 0, NEVER]
         return [total, own, expiry_us]
 
-    def _before(self, counters: Ints) -> tuple[Ints, Ints, Flags]:
-        """The values of counters, this replica's parts of them, and which of them start again."""
+    def _before(self, counters: Ints) -> tuple[Ints, Ints, Flags, Flags]:
+        """The values of counters, this replica's parts of them, which of them start again, and of
+        which the value may be none that int64 holds.
+        """
         table = self.state.table
         totals, is_there, is_coarse = table.sums(counters)
         rows = table.find(counters, OWN)
@@ -250,10 +262,7 @@ class Counting:
         if np.count_nonzero(again):
             again &= ~is_there | (expiry_us <= self._now_ns() // 1_000)
             totals[again] = own[again] = 0
-        for number in (is_coarse & ~again).nonzero()[0].tolist():
-            if not INT64_MIN <= table.sum(counters.item(number))[0] <= INT64_MAX:
-                raise _overflow(table.names[counters.item(number)])
-        return totals, own, again
+        return totals, own, again, is_coarse & ~again
 
     def _look(self, name: str) -> tuple[int, int, int]:
         table = self.state.table
