@@ -264,15 +264,19 @@ def test_a_node_whose_close_was_interrupted_is_closed_by_the_next(
             assert again.get("x") == 5
 
 
-def test_a_node_that_cannot_save_at_its_end_lets_go_of_its_address(
+def test_a_node_that_cannot_save_at_its_end_lets_go_of_its_address_and_of_who_waits_for_it(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     address = f"127.0.0.1:{free_port()}"
     one = tm.Counters("a", path=tmp_path / "c", listen=address, save_ms=NEVER_MS)
     one.upsert("x", 5)
     breaks_once(monkeypatch, journal, "encode", tm.DiskFull)
+    waiting = threading.Thread(target=one.wait_halted, daemon=True)
+    waiting.start()
     with pytest.raises(tm.DiskFull):
         one.close()
+    waiting.join(30)
+    assert not waiting.is_alive()
     with tm.Counters("b", listen=one.address) as other:
         assert other.address == one.address
 

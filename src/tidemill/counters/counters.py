@@ -341,7 +341,7 @@ class Counters(Closing):
             self._real.close()  # Before the server, which may take its time.
         finally:
             self._end_replication()
-        self.over.come()
+            self.over.come()
         self._is_closed = True  # Not before: each step is done again after an interrupt.
 
     def __repr__(self) -> str:
