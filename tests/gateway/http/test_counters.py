@@ -154,7 +154,8 @@ def test_every_answer_has_the_headers_that_browsers_heed(service: Service) -> No
 
 
 def test_a_body_is_bounded_whatever_it_declares(service: Service) -> None:
-    assert service.ask("POST", "/upsert", bytes(HTTP_BODY_BYTES_MAX + 1)).status == 413
+    declared = service.ask("POST", "/upsert", bytes(HTTP_BODY_BYTES_MAX + 1))
+    assert (declared.status, declared.json["error"]["kind"]) == (413, "too-large")
     host, _, port = service.address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as line:
         line.sendall(
@@ -166,8 +167,27 @@ def test_a_body_is_bounded_whatever_it_declares(service: Service) -> None:
                 line.sendall(b"10000\r\n" + bytes(65_536) + b"\r\n")
         except OSError:
             pass  # It may have hung up by now.
-        assert b" 413 " in line.recv(4_096)
+        with http.client.HTTPResponse(line) as answer:
+            answer.begin()
+            assert (answer.status, json.loads(answer.read())) == (413, declared.json)
     assert service.ask("GET", "/health").status == 200
+
+
+def test_who_leaves_in_the_middle_of_a_body_is_no_fault_of_ours(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        tm.Counters("node-1") as counters,
+        HttpServer(counters_app(counters, TOKEN), "127.0.0.1:0") as server,
+    ):
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as line:
+            line.sendall(
+                b"POST /upsert HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n"
+                b"Expect: 100-continue\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+            )
+            assert b" 100 " in line.recv(4_096), "the body is waited for"
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
 def test_a_head_is_bounded_and_garbage_is_no_request(service: Service) -> None:

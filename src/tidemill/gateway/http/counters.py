@@ -20,7 +20,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -68,7 +68,11 @@ def counters_app(counters: Counters, token: str | None) -> ASGIApp:
             Route("/metrics", routes.metrics, methods=["GET"]),
             Route("/health", routes.health, methods=["GET"]),
         ],
-        exception_handlers={TidemillError: _tell, HTTPException: _tell_http},
+        exception_handlers={
+            TidemillError: _tell,
+            HTTPException: _tell_http,
+            ClientDisconnect: _tell_nobody,
+        },
     )
     return Guard(app, token=token, open_paths=frozenset({"/health"}))
 
@@ -185,4 +189,10 @@ async def _tell(_: Request, error: Exception) -> Response:
 async def _tell_http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers: Any = getattr(error, "headers", None)
-    return JSONResponse(problem("usage", error.detail), error.status_code, headers)
+    kind = "too-large" if error.status_code == 413 else "usage"
+    return JSONResponse(problem(kind, error.detail), error.status_code, headers)
+
+
+async def _tell_nobody(_: Request, __: Exception) -> Response:
+    """Who left before the body was there gets no answer; that is no fault of ours to be logged."""
+    return Response(status_code=400)
