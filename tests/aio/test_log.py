@@ -132,7 +132,11 @@ async def test_a_send_cancelled_in_the_line_writes_nothing(tmp_path: Path) -> No
 async def test_a_close_that_is_cancelled_is_seen_through() -> None:
     shelf = shelf_of("aio-cancel-close")
     gate = threading.Event()
-    shelf.hurdle = lambda *_: gate.wait(60)
+
+    def hold(lane: int, reservation: Reservation) -> None:
+        gate.wait(60)
+
+    shelf.hurdle = hold
     async with tm.aio.Log("memory:aio-cancel-close") as log:
         out = await log.publisher()
         sending = out.send_soon(b"a")

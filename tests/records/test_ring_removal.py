@@ -98,7 +98,9 @@ def test_a_removal_says_what_is_left_in_a_store_that_stays_away() -> None:
     store = AwayAfterwards(calls=10_000)
     ring = Ring.on(store, "alerts", capacity=100, slots_per_record=1, lock_wait_s=0.1)
     ring.enqueue_many([b"a"] * 100)
-    with pytest.raises(tm.Unavailable, match="is gone, but records of its entries are left") as told:
+    with pytest.raises(
+        tm.Unavailable, match="is gone, but records of its entries are left"
+    ) as told:
         ring.remove()
     assert store._records
     for name in store._records:

@@ -16,7 +16,7 @@ from tests.services.mariadb import MariaDB
 from tests.services.server import skip_or_fail
 from tidemill.errors import NoAccess, Unavailable
 from tidemill.log.mysql.durability import settings_of
-from tidemill.log.sql import patience
+from tidemill.log.sql import appending, patience
 from tidemill.log.sql import writer as writing
 from tidemill.log.sql.connection import Connection
 from tidemill.log.sql.store import ServerLog
@@ -212,7 +212,7 @@ def test_rows_that_were_committed_are_told_of_whatever_becomes_of_the_look_at_th
 ) -> None:
     """The user is dropped between the commit and the look."""
     monkeypatch.setattr(writing, "_SETTINGS_S", 0.0)
-    write_and_show = writing.write_and_show
+    write_and_show = appending.write_and_show
     mariadb.execute("CREATE USER passing@'127.0.0.1'")
     mariadb.execute(f"GRANT ALL ON {database}.* TO passing@'127.0.0.1'")
 

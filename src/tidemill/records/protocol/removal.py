@@ -58,7 +58,7 @@ def remove_ring(memo: Memo, call: Call, *, has_buffers: bool = True) -> Steps[No
 
 
 def _delete(memo: Memo, call: Call, *names: str) -> Steps[None]:
-    """Delete what there is of these; a store that is away is waited for: nobody comes here again."""
+    """Delete what there is of these; a store that is away is waited for, as nobody comes again."""
     while True:
         try:
             for name, record in zip(names, (yield GetBuffers(names)), strict=True):
