@@ -7,7 +7,10 @@ from __future__ import annotations
 import getpass
 import os
 import subprocess
+import time
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pymysql
 
@@ -85,6 +88,13 @@ class MariaDB(Server):
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(statement, values)
             return list(cursor.fetchall())
+
+    def until_it_waits_for_a_lock(self, work: Future[Any]) -> None:
+        """Return once `work` waits for a row that another transaction has locked."""
+        # Of innodb_trx whoever looks again within 100 ms is shown the same as before, for ever.
+        while self.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")[0][1] == "0":
+            assert not work.done(), "it waited for nobody"
+            time.sleep(0.005)
 
     def url(self, database: str, name: str, *, port: int | None = None) -> str:
         return f"mysql://root@127.0.0.1:{port or self.port}/{database}/{name}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pymysql
 import pytest
@@ -27,20 +25,13 @@ def full(open_log: Callable[..., ServerLog]) -> ServerLog:
     return store
 
 
-def _until_it_waits(mariadb: MariaDB, done: Future[Any]) -> None:
-    waiting = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-    while not mariadb.execute(waiting):
-        assert not done.done(), "it waited for nobody"
-        time.sleep(0.005)
-
-
 def test_a_consumer_made_while_rows_are_trimmed_starts_behind_them(
     full: ServerLog, mariadb: MariaDB, other: pymysql.cursors.Cursor
 ) -> None:
     other.execute(f"{FIRST} FOR UPDATE")  # as a trim begins
     with ThreadPoolExecutor(1) as threads:
         claiming = threads.submit(full.claim_consumer, "one", start=1)
-        _until_it_waits(mariadb, claiming)
+        mariadb.until_it_waits_for_a_lock(claiming)
         other.execute("UPDATE queue_log_pointers SET pointer = 11 WHERE name = '/first'")
         other.execute("COMMIT")
         assert claiming.result(timeout=30).pointer == 10
@@ -52,7 +43,7 @@ def test_rows_are_not_trimmed_under_a_consumer_that_is_being_made(
     other.execute(f"{FIRST} LOCK IN SHARE MODE")  # as a claim begins
     with ThreadPoolExecutor(1) as threads:
         trimmed = threads.submit(full.trim, 15)
-        _until_it_waits(mariadb, trimmed)
+        mariadb.until_it_waits_for_a_lock(trimmed)
         other.execute("INSERT INTO queue_log_pointers VALUES ('one', 'one', 4, 1, 0)")
         other.execute("COMMIT")
         assert trimmed.result(timeout=30) == 5

@@ -93,10 +93,7 @@ def test_a_deadlock_is_tried_again(
     with ThreadPoolExecutor(1) as threads:
         sending = threads.submit(append, writer, [b"b"])
         # It holds the epoch, shared, and waits for the pointer, once its row is there.
-        while not mariadb.execute(
-            "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-        ):
-            time.sleep(0.005)
+        mariadb.until_it_waits_for_a_lock(sending)
         other.execute("SELECT epoch FROM queue_log_epoch FOR UPDATE")
         other.execute("ROLLBACK")
         assert sending.result(timeout=30).first == 2
@@ -169,10 +166,7 @@ def test_a_statement_that_an_operator_ends_is_tried_again(
     other.execute("SELECT epoch FROM queue_log_epoch FOR UPDATE")
     with ThreadPoolExecutor(1) as threads:
         sending = threads.submit(append, writer, [b"a"])
-        while not mariadb.execute(
-            "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"
-        ):
-            time.sleep(0.005)
+        mariadb.until_it_waits_for_a_lock(sending)
         ((thread,),) = mariadb.execute("SELECT IS_USED_LOCK(%s)", badge_of(writer._owner, 0))
         mariadb.execute(f"{how} {thread}")
         other.execute("ROLLBACK")
