@@ -299,7 +299,7 @@ def test_rows_that_do_not_fit_the_default_are_refused(data: object, why: str) ->
         [{"seq": 1}],
         [{5: 1}],
         pa.table({"time": [1]}),
-        pa.table({"a": pa.array([1.0], pa.float16())}),
+        pa.table({"a": pa.array([np.float16(1)], pa.float16())}),
         [{"key": 1}],
     ],
     ids=str,

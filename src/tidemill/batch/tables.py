@@ -135,7 +135,7 @@ def _from_stream(data: Any, schema: pa.Schema | None) -> pa.RecordBatch:
     for batch in reader:
         batches.append(batch)
         rows += batch.num_rows
-        size += batch.nbytes
+        size += _bytes_of(batch)
         check_rows(rows)
         _check_bytes(size)
     return _one_batch(pa.Table.from_batches(batches, reader.schema))
@@ -147,7 +147,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.to_batches()
     if len(batches) == 1:
         return batches[0]
-    _check_bytes(table.nbytes)
+    _check_bytes(_bytes_of(table))
     return pa.RecordBatch.from_arrays(
         [_one_array(column) for column in table.columns], schema=table.schema
     )
@@ -157,6 +157,16 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _bytes_of(rows: pa.RecordBatch | pa.Table) -> int:
+    """How much rows hold. Before version 24 pyarrow cannot tell where there are views, as in what
+    comes from polars; then all that lies behind the views counts.
+    """
+    try:
+        return rows.nbytes
+    except pa.ArrowTypeError:
+        return rows.get_total_buffer_size()
 
 
 def _check_bytes(size: int) -> None:

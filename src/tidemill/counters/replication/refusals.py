@@ -60,7 +60,8 @@ def typed(error: Exception, address: Address, *, is_secure: bool) -> TidemillErr
         return Unavailable(f"{address} does not answer: {words}{hint}")
     if isinstance(error, flight.FlightTimedOutError):
         return Unavailable(f"{address} does not answer in time")
-    if isinstance(error, flight.FlightCancelledError):
+    # Before version 22 pyarrow has no class for an answer that is too large.
+    if isinstance(error, flight.FlightCancelledError) or "message larger than max" in words:
         return TooLarge(f"{address} sent more than is accepted, or broke off: {words}")
     return Unavailable(f"{address} gave no answer of ours, is it a node? {words}")
 
