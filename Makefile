@@ -9,6 +9,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 VENV := .venv
 VENV_WHEEL := .venv-wheel
 VENV_THIN := .venv-thin
+VENV_OLDEST := .venv-oldest
 BIN := $(VENV)/bin
 SOURCES := src tests docs_site.py $(wildcard benchmarks) $(wildcard examples)
 
@@ -20,6 +21,9 @@ INSTALL_SPARK := $(INSTALL) --no-binary pyspark --no-build-isolation -r requirem
 
 # So does its thin client, which is installed beside neither.
 INSTALL_THIN := $(INSTALL) --no-binary pyspark-client --no-build-isolation -r requirements/thin.txt
+
+# As old as pyproject.toml admits, in an environment that has the newest already.
+INSTALL_OLDEST := $(INSTALL) --no-binary pyspark --no-build-isolation -r requirements/oldest.txt
 
 # Each set is locked within the versions of the sets below it, so that they install over one another.
 LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -68,6 +72,12 @@ docs: $(VENV)/.docs ## Build the site of the documentation; a broken link is an 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The site is in build/site/index.html; with a search: $(BIN)/mkdocs serve"
 
+.PHONY: oldest
+oldest: wheel services $(VENV_OLDEST)/.oldest ## Run the quick tests with the oldest dependencies that are admitted
+	$(VENV_OLDEST)/bin/pip install --quiet --no-deps --no-index --force-reinstall dist/*.whl
+	TIDEMILL_WHEEL=1 TIDEMILL_SERVICES=1 $(VENV_OLDEST)/bin/pytest -n $(WORKERS) --dist worksteal \
+	  -m "not slow and not soak"
+
 .PHONY: bench
 bench: $(VENV)/.bench services ## Measure against the raw disk and against peers; writes benchmarks/results/
 	$(BIN)/python -m benchmarks
@@ -88,16 +98,17 @@ lock: $(VENV)/.dev ## Lock the requirements again; UPGRADE=--upgrade takes the n
 	$(LOCK) requirements/dev.in requirements/test.in -c requirements/core.txt \
 	  -c requirements/spark.txt -c requirements/test.txt -o requirements/dev.txt
 	$(LOCK) requirements/bench.in -c requirements/dev.txt -o requirements/bench.txt
+	$(LOCK) requirements/oldest.in requirements/test.in -o requirements/oldest.txt
 	$(LOCK) requirements/docs.in -c requirements/dev.txt -c requirements/bench.txt \
 	  -o requirements/docs.txt
 
 .PHONY: clean
 clean: ## Remove everything that make made
-	rm -rf $(VENV) $(VENV_WHEEL) $(VENV_THIN) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV_WHEEL) $(VENV_THIN) $(VENV_OLDEST) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf .import_linter_cache benchmarks/results tidemill-demo.svg tidemill-report.html
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
 
-$(VENV)/bin/python $(VENV_WHEEL)/bin/python $(VENV_THIN)/bin/python:
+$(VENV)/bin/python $(VENV_WHEEL)/bin/python $(VENV_THIN)/bin/python $(VENV_OLDEST)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Tidemill needs Python 3.11 or newer, and $(PYTHON) is not."; \
 	  echo "Name one that is: make PYTHON=python3.11 ..."; exit 1; }
@@ -149,4 +160,10 @@ thin: $(VENV_THIN)/.thin ## Install a thin client for Spark Connect, where tests
 $(VENV_THIN)/.thin: requirements/core.txt requirements/thin.txt | $(VENV_THIN)/bin/python
 	$(VENV_THIN)/bin/pip $(INSTALL) -r requirements/core.txt
 	$(VENV_THIN)/bin/pip $(INSTALL_THIN)
+	@touch $@
+
+# The first installs what builds PySpark.
+$(VENV_OLDEST)/.oldest: requirements/core.txt requirements/oldest.txt | $(VENV_OLDEST)/bin/python
+	$(VENV_OLDEST)/bin/pip $(INSTALL) -r requirements/core.txt
+	$(VENV_OLDEST)/bin/pip $(INSTALL_OLDEST)
 	@touch $@
