@@ -30,12 +30,13 @@ def run(name: str, shell: Shell) -> list[str]:
 
 def test_the_shell_blocks_about_the_command_line_run(tmp_path: Path) -> None:
     outs = run("use-the-command-line.md", Shell(tmp_path))
-    push, broken, look, _, raw, forks, scripts, _ = outs
+    push, broken, look, _, raw, turns, forks, scripts, _ = outs
     assert push.splitlines()[-1] == "3"
     assert broken == "--skip-rows 1\n"
     assert '2,"Gent"\n3,"Oslo"\n' in look
     assert raw.splitlines()[1] == "--binary base64"
     assert raw.splitlines()[-1].split() == ["ff", "01", "0a"]
+    assert turns.splitlines()[-1] == "6"
     assert "audit      5" in forks
     assert '"kind": "cut"' in forks.splitlines()[-1]
     assert scripts.splitlines()[0] == '{"items": 2}'

@@ -10,6 +10,8 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +77,89 @@ def test_a_second_handle_in_the_same_process_is_refused_too(tmp_path: Path) -> N
         queue.push([b"still mine"])
     with tm.PriorityQueue(tmp_path) as queue:
         assert len(queue) == 1
+
+
+def test_who_waits_for_its_turn_has_the_queue_once_its_owner_has_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = owner(tmp_path)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            end(process)
+
+    monkeypatch.setattr(
+        "tidemill.lock_wait.time", SimpleNamespace(monotonic=monotonic, sleep=pause)
+    )
+    with tm.PriorityQueue(tmp_path, lock_wait_s=60) as queue:
+        assert queue.pop(9).rows() == [(1, b"a")]
+    assert len(pauses) == 3
+    assert all(0 < pause < 0.1 for pause in pauses)
+
+
+def test_who_has_waited_in_vain_is_told_the_owner(tmp_path: Path) -> None:
+    process = owner(tmp_path)
+    try:
+        began_s = monotonic()
+        with pytest.raises(tm.Locked) as found:
+            tm.PriorityQueue(tmp_path, lock_wait_s=0.2)
+        assert monotonic() - began_s >= 0.2
+        assert found.value.pid == process.pid
+    finally:
+        end(process)
+
+
+def test_a_thread_waits_for_another_one_of_its_process(tmp_path: Path) -> None:
+    queue = tm.PriorityQueue(tmp_path)
+    found: list[int] = []
+
+    def wait() -> None:
+        with tm.PriorityQueue(tmp_path, lock_wait_s=60) as other:
+            found.append(len(other))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    queue.push([b"a", b"b"])
+    queue.close()
+    waiting.join(60)
+    assert found == [2]
+
+
+TURNS = """
+import sys, tidemill as tm
+path, name, turns = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for turn in range(turns):
+    with tm.PriorityQueue(path, lock_wait_s=120) as queue:
+        queue.push([(turn, f"{name} {turn}".encode())])
+        print(*(value.decode() for _, value in queue.pop(1).rows()), sep="\\n", flush=True)
+"""
+
+
+def test_processes_that_own_a_queue_for_moments_take_turns(tmp_path: Path) -> None:
+    turns, names = 12, "abcd"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TURNS, str(tmp_path), name, str(turns)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    popped = [line for process in processes for line in process.communicate()[0].splitlines()]
+    assert [process.returncode for process in processes] == [0] * len(names)
+    assert sorted(popped) == sorted(f"{name} {turn}" for name in names for turn in range(turns))
+    with tm.PriorityQueue(tmp_path) as queue:
+        assert len(queue) == 0
+
+
+@pytest.mark.parametrize("bad", [-1, float("nan"), "1", None, True, [1]])
+def test_a_wait_that_is_none_is_refused_and_makes_no_folder(tmp_path: Path, bad: object) -> None:
+    for make in (tm.PriorityQueue, tm.Log):
+        with pytest.raises(tm.InvalidInput, match="lock_wait_s"):
+            make(tmp_path / "new", lock_wait_s=bad)  # type: ignore[arg-type]
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_refused_opening_leaves_the_owner_in_peace(tmp_path: Path) -> None:

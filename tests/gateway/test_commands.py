@@ -247,9 +247,28 @@ def test_the_doctor_verifies_repairs_and_deals_with_what_was_set_aside(spool: Sh
 
 def test_a_locked_folder_is_reported_with_its_owner(spool: Shell) -> None:
     with tm.PriorityQueue(spool.folder / "spool"):
-        error = spool.refused("tidemill pop spool/", 5, "locked")
+        error = spool.refused("tidemill pop spool/ --lock-wait-s 0", 5, "locked")
         assert error["pid"] == os.getpid()
-        spool.refused("seq 3 | tidemill push spool/ --format lines", 5, "locked")
+        at_once = "export TIDEMILL_LOCK_WAIT_S=0;"
+        spool.refused(f"{at_once} seq 3 | tidemill push spool/ --format lines", 5, "locked")
+        spool.refused(f"{at_once} tidemill shovel spool/ away/", 5, "locked")
+        spool.refused("TIDEMILL_LOCK_WAIT_S=long tidemill pop spool/", 2, "usage")
+
+
+def test_commands_that_run_at_once_take_turns(shell: Shell) -> None:
+    push = "echo {} | tidemill push spool/ --format lines --lock-wait-s 100"
+    done = shell.good(f"seq 8 | xargs -P 8 -I {{}} sh -c '{push}'")
+    assert done.out.count("pushed 1 row") == 8
+    values = {row["value"] for row in shell.good("tidemill pop spool/ --all").lines()}
+    assert values == {str(number) for number in range(1, 9)}
+
+
+def test_a_pop_that_waits_lets_others_push_meanwhile(spool: Shell) -> None:
+    pop = "tidemill pop spool/ --fork audit --all --key-max -1 --wait-s 100 --lock-wait-s 100"
+    push = """echo '{"key": -5, "n": 1, "city": "Oslo"}' | tidemill push spool/ --lock-wait-s 100"""
+    assert keys(spool, f"{pop} & {push} >&2; wait") == [-5]
+    assert keys(spool, "tidemill pop spool/ 3 --key-max -6 --wait-s 0.1") == []
+    assert left(spool) == 11
 
 
 def test_commands_that_only_look_work_beside_the_owner(spool: Shell) -> None:

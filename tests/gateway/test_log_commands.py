@@ -229,9 +229,13 @@ def test_archive_keeps_what_the_limits_name_and_trims_the_rest(orders: Shell) ->
 
 def test_a_publisher_elsewhere_is_named(orders: Shell) -> None:
     with tm.Log(orders.folder / "orders") as log, log.publisher():
-        error = orders.refused("echo x | tidemill send orders/ - --format lines", 5, "locked")
+        at_once = "export TIDEMILL_LOCK_WAIT_S=0;"
+        error = orders.refused(
+            f"{at_once} echo x | tidemill send orders/ - --format lines", 5, "locked"
+        )
         assert str(os.getpid()) in error["message"]
-        orders.refused("tidemill trim orders/ --before 3", 5, "locked")
+        orders.refused(f"{at_once} tidemill trim orders/ --before 3", 5, "locked")
+        orders.refused("tidemill archive orders/ cold/ --lock-wait-s 0", 5, "locked")
         assert len(orders.good("tidemill receive orders/ one --json").lines()) == 10
 
 

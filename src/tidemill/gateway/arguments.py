@@ -276,6 +276,18 @@ def add_sync(parser: argparse.ArgumentParser) -> None:
         "(TIDEMILL_SYNC; default: full)",
     )
     add_on_corruption(parser)
+    add_lock_wait(parser)
+
+
+def add_lock_wait(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--lock-wait-s",
+        type=seconds,
+        default=os.environ.get("TIDEMILL_LOCK_WAIT_S") or "5",
+        metavar="SECONDS",
+        help="wait so long for another process to let the folder go "
+        "(TIDEMILL_LOCK_WAIT_S; default: 5)",
+    )
 
 
 def add_on_corruption(parser: argparse.ArgumentParser) -> None:

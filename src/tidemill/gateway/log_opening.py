@@ -56,6 +56,11 @@ def open_either(options: argparse.Namespace) -> Iterator[tm.Log | tm.PriorityQue
         yield log
 
 
+def to_own(options: argparse.Namespace) -> dict[str, Any]:
+    """What a log in a folder is told by a command that writes; a server has its own locks."""
+    return {"lock_wait_s": options.lock_wait_s} if is_folder(options.queue) else {}
+
+
 def _folder(address: str) -> str:
     return _FILE.sub("", address)
 

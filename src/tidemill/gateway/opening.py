@@ -45,7 +45,10 @@ def open_queue(options: argparse.Namespace) -> Iterator[tm.PriorityQueue]:
     """The queue that is there; a command that pushes nothing makes no queue."""
     check_is_queue(options.queue)
     with tm.PriorityQueue(
-        options.queue, sync=options.sync, on_corruption=options.on_corruption
+        options.queue,
+        sync=options.sync,
+        on_corruption=options.on_corruption,
+        lock_wait_s=options.lock_wait_s,
     ) as queue:
         yield queue
 

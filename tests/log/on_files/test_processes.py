@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,6 +39,23 @@ def line(process: subprocess.Popen[str]) -> str:
     found = process.stdout.readline()
     assert found, "the child ended"
     return found.rstrip("\n")
+
+
+def test_a_publisher_that_waits_for_its_turn_goes_on_where_the_other_one_ended(
+    tmp_path: Path,
+) -> None:
+    with child("publish", tmp_path / "log", 0) as process:
+        assert line(process) == "ready"
+        line(process)
+        with tm.Log(tmp_path / "log", lock_wait_s=60) as log, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(log.publisher)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.1)
+            process.kill()
+            with waiting.result(60) as out:
+                receipt = out.send(b"mine")
+            assert receipt.first > 1
+            assert log.ends().next == receipt.last + 1
 
 
 def test_a_second_process_cannot_publish_but_reads_along(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class Folder(View):
             SchemaVersions([options.schema])
         with storage_errors("opening", path):
             self._prepare_folder()
-            self._lock = OwnerLock.acquire(fs, path)
+            self._lock = OwnerLock.acquire(fs, path, wait_s=options.lock_wait_s)
             self._files = OpenFiles(fs)
             with ExitStack() as undo:
                 undo.callback(self._lock.release)

@@ -28,6 +28,7 @@ class FolderOptions:
     on_corruption: CorruptionMode = "abort"
     buckets_open_max: int = BUCKETS_OPEN_MAX
     segment_bytes: int = SEGMENT_BYTES  # for a new folder; an old one keeps its own
+    lock_wait_s: float = 0.0  # for the owner before to let go
 
     @property
     def syncs_pushes(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidemill.clock import Clock, SystemClock
+from tidemill.clock import Clock, SystemClock, wait_seconds
 from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
@@ -63,7 +63,8 @@ class PriorityQueue(ConsumingEnd, Closing):
 
     Items come out by ascending key, equal keys in the order they were pushed. One process owns the
     folder at a time; any number of its threads may use the queue. Others may read along with
-    `read_only=True`: each call then sees the queue as it stands, and none can change it.
+    `read_only=True`: each call then sees the queue as it stands, and none can change it. Processes
+    that each open it for moments take turns with `lock_wait_s`.
 
     >>> import tempfile, tidemill as tm
     >>> with tm.PriorityQueue(tempfile.mkdtemp()) as queue:
@@ -84,6 +85,7 @@ class PriorityQueue(ConsumingEnd, Closing):
         buckets_open_max: int = BUCKETS_OPEN_MAX,  # merges kept in memory for each fork; 0: none
         bytes_max: int | None = None,  # of the folder on disk
         when_full: WhenFull = "refuse",  # or "drop_oldest", by arrival
+        lock_wait_s: float = 0.0,  # for another process to let the folder go, before `Locked`
         file_system: FileSystem | None = None,  # where the folder lives; for tests
         clock: Clock | None = None,  # what time it is; for tests
         maintain_in_background: bool = True,  # False: within the calls that make it due
@@ -106,6 +108,7 @@ class PriorityQueue(ConsumingEnd, Closing):
             on_corruption=on_corruption,
             buckets_open_max=buckets_open_max,
             segment_bytes=_segment_bytes(segment_bytes, bytes_max),
+            lock_wait_s=wait_seconds(lock_wait_s, what="lock_wait_s"),
         )
         fs, clock = file_system or LocalFileSystem(), clock or SystemClock()
         if read_only:

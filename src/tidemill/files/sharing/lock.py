@@ -10,7 +10,6 @@ import gc
 import json
 import logging
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,14 +18,13 @@ from pathlib import Path
 from tidemill.errors import Locked
 from tidemill.files.disk.filesystem import File, FileSystem
 from tidemill.files.format.record import EPOCH_MAX
+from tidemill.lock_wait import ask_again
 
 logger = logging.getLogger(__name__)
 
 NAME = "lock"
 _OPENING = b'{"pid": '  # how the file begins
 _WAIT_S = 30.0  # for a lock that is only ever held for moments
-_PAUSE_S = 0.0005
-_PAUSE_S_MAX = 0.02
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -69,21 +67,27 @@ class OwnerLock(FileLock):
         self.last_epoch = epoch  # of the owner before
 
     @classmethod
-    def acquire(cls, fs: FileSystem, folder: Path) -> OwnerLock:
+    def acquire(cls, fs: FileSystem, folder: Path, *, wait_s: float = 0.0) -> OwnerLock:
+        """Raises `Locked` if another owner has not let go after `wait_s`."""
+        try:
+            return cls._acquire(fs, folder)
+        except Locked as error:
+            if error.pid == os.getpid():
+                # By a handle that nobody may refer to any more, and that is yet to be collected.
+                gc.collect()
+        return ask_again(lambda: cls._acquire(fs, folder), wait_s)
+
+    @classmethod
+    def _acquire(cls, fs: FileSystem, folder: Path) -> OwnerLock:
         path = folder / NAME
         try:
             file = fs.open(path, create=True)
         except FileExistsError:
             file = fs.open(path, write=True)
         try:
-            is_locked = file.lock()
-            pid = None if is_locked else read_owner(file)[0]
-            if pid == os.getpid():
-                # By a handle that nobody may refer to any more, and that is yet to be collected.
-                gc.collect()
-                is_locked = file.lock()
-            if is_locked:
+            if file.lock():
                 return cls(file, read_owner(file)[1])
+            pid = read_owner(file)[0]
         except BaseException:
             # Whoever tries again while the exception is held must not find it locked.
             file.close()
@@ -107,16 +111,15 @@ class OwnerLock(FileLock):
 def held(
     acquire: Callable[[FileSystem, Path], FileLock | None], fs: FileSystem, path: Path
 ) -> Iterator[FileLock]:
-    """Hold for the block a lock that others have for moments only.
+    """Hold for the block a lock that others have for moments only."""
 
-    The system can wait for a lock, but not with an end; so one asks again after a pause.
-    """
-    deadline_s, pause_s = time.monotonic() + _WAIT_S, _PAUSE_S
-    while (lock := acquire(fs, path)) is None:
-        if time.monotonic() > deadline_s:
+    def ask() -> FileLock:
+        lock = acquire(fs, path)
+        if lock is None:
             raise Locked(f"{path} has been locked for {_WAIT_S:.0f} s; end whoever holds it")
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+        return lock
+
+    lock = ask_again(ask, _WAIT_S)
     try:
         yield lock
     finally:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from tidemill.clock import Clock, SystemClock
-from tidemill.errors import Locked, NotAQueue
+from tidemill.errors import NotAQueue
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.format.settings import Settings, read_settings
@@ -17,9 +16,7 @@ from tidemill.files.journal.draft import PreparedFrame
 from tidemill.files.staging.staging import StagedFile, StagingFolder
 from tidemill.files.staging.transaction import Attempt, StagedPart, Staging, digest_of
 from tidemill.limits import OWNER_WAIT_S
-
-_PAUSE_S = 0.001
-_PAUSE_S_MAX = 0.1
+from tidemill.lock_wait import ask_again
 
 
 class _Closable(Protocol):
@@ -92,20 +89,8 @@ def settings_of(fs: FileSystem, path: Path, kind: str | None) -> Settings:
 
 @contextmanager
 def owned(own: Callable[[], T], wait_s: float) -> Iterator[T]:
-    """Own something for the block; another process may own it just now, and not for long.
-
-    The system can wait for a lock, but not with an end; so one asks again after a pause.
-    """
-    deadline_s, pause_s = time.monotonic() + wait_s, _PAUSE_S
-    while True:
-        try:
-            owner = own()
-            break
-        except Locked:
-            if time.monotonic() > deadline_s:
-                raise
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+    """Own something for the block; another process may own it just now, and not for long."""
+    owner = ask_again(own, wait_s)
     try:
         yield owner
     finally:

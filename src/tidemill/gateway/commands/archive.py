@@ -11,11 +11,11 @@ from functools import partial
 
 import tidemill as tm
 from tidemill.files.report import counted
-from tidemill.gateway.arguments import Positional, add_log, duration, size
+from tidemill.gateway.arguments import Positional, add_lock_wait, add_log, duration, size
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
-from tidemill.gateway.log_opening import open_log
+from tidemill.gateway.log_opening import open_log, to_own
 from tidemill.gateway.spark_session import add_spark, spark_session
 
 DETAILS = """
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     done = _Done()
     pause = threading.Event()  # Nobody sets it; unlike a sleep, it is waited for with a bound.
     with (
-        open_log(options) as log,
+        open_log(options, **to_own(options)) as log,
         _archiving(log, options, console) as archive,
         # Behind Spark, which takes Ctrl-C for itself when it starts.
         Interrupts() as interrupts,
@@ -163,6 +163,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="look through the whole archive for what crashes left, not just its newest part",
     )
+    add_lock_wait(parser)
     parser.add_argument("--spark", action="store_true", help="let all cores of Spark archive")
     add_spark(parser)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 import tidemill as tm
@@ -21,7 +23,7 @@ from tidemill.gateway.arguments import (
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
-from tidemill.gateway.opening import chosen_end, open_queue
+from tidemill.gateway.opening import chosen_end, open_queue, open_to_look
 from tidemill.gateway.output import open_output
 from tidemill.gateway.refusal import Stopped
 from tidemill.gateway.rows.limit import first_rows
@@ -36,17 +38,34 @@ file. A full disk or a broken pipe pops nothing.
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
-    with open_queue(options) as queue:
+    waits = options.wait_s is not None and (options.all or options.n)
+    with _opened_when_due(options) if waits else open_queue(options) as queue:
         end = chosen_end(queue, options)
         wanted = len(end) if options.all else options.n
-        if options.wait_s is not None and wanted:
-            end.peek(1, key_max=options.key_max, wait_s=options.wait_s)
         with Interrupts() as interrupts:
             popping = Popping(end, options, console, interrupts)
             rows = popping.at_once(wanted) if wanted <= WINDOW_ROWS else popping.in_pieces(wanted)
     if options.to != "-":
         words = f"popped {counted(rows, 'item')} to {options.to}"
         console.result(words, {"popped": rows, "to": options.to})
+
+
+@contextmanager
+def _opened_when_due(options: argparse.Namespace) -> Iterator[tm.PriorityQueue]:
+    """The queue, once it has something to pop, or the wait is over. The folder is nobody's while
+    it waits, so that others can push.
+    """
+    deadline_s = time.monotonic() + options.wait_s
+    left_s = options.wait_s
+    while True:
+        with open_to_look(options) as queue:
+            chosen_end(queue, options).peek(1, key_max=options.key_max, wait_s=left_s)
+        left_s = max(0.0, deadline_s - time.monotonic())
+        with open_queue(options) as queue:
+            # Somebody else may have popped it meanwhile.
+            if not left_s or len(chosen_end(queue, options).peek(1, key_max=options.key_max)):
+                yield queue
+                return
 
 
 class Popping:
@@ -134,7 +153,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="everything there is")
     parser.add_argument("--key-max", type=key, metavar="KEY", help="leave greater keys alone")
     parser.add_argument(
-        "--wait-s", type=seconds, metavar="SECONDS", help="wait so long for the first item"
+        "--wait-s",
+        type=seconds,
+        metavar="SECONDS",
+        help="wait so long for the first item; others can push meanwhile",
     )
     add_fork(parser)
     add_output(parser)

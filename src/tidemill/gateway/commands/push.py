@@ -187,6 +187,7 @@ def _opened(
     sync = _SYNCED_BEHIND.get(options.sync, options.sync)
     common = {"sync": sync, "on_corruption": options.on_corruption}
     common |= {"bytes_max": options.bytes_max, "when_full": options.when_full}
+    common |= {"lock_wait_s": options.lock_wait_s}
     if is_queue(options.queue):
         with tm.PriorityQueue(
             options.queue, schema=schema, bucket=options.bucket, **common

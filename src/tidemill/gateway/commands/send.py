@@ -15,12 +15,12 @@ import tidemill as tm
 from tidemill.batch import to_payload
 from tidemill.batch.schema import check_payload_schema
 from tidemill.files.report import counted
-from tidemill.gateway.arguments import OneOf, add_log
+from tidemill.gateway.arguments import OneOf, add_lock_wait, add_log
 from tidemill.gateway.command import Command
 from tidemill.gateway.commands.push import Pushed, add_input, check_input, rows_of
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
-from tidemill.gateway.log_opening import exists, is_folder
+from tidemill.gateway.log_opening import exists, is_folder, to_own
 from tidemill.gateway.rows.schema_text import parse_schema_text
 from tidemill.gateway.rows.source import RowSource, open_source
 
@@ -106,7 +106,7 @@ def _opened(
     """The log, and the rows that are meant for it; a new log in a folder is made when its first
     rows are known to be good.
     """
-    more = {} if options.sync is None else {"sync": options.sync}
+    more = to_own(options) if options.sync is None else {**to_own(options), "sync": options.sync}
     if exists(options.queue) and schema is None and is_folder(options.queue):
         with tm.Log(options.queue, **more) as log:
             yield log, rows_of(source, log.schema, options)
@@ -133,6 +133,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="of a log in a folder: full (rows are on disk when they are confirmed; the default), "
         "or none",
     )
+    add_lock_wait(parser)
     parser.set_defaults(check=check_input, key=None)
 
 

@@ -32,6 +32,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
             bucket=recorded_bucket(options.queue) if is_new else None,
             sync=options.sync,
             on_corruption=options.on_corruption,
+            lock_wait_s=options.lock_wait_s,
         ) as target:
             moved = _move(end, target, console)
     words = f"moved {counted(moved, 'item')} to {options.target}"

@@ -6,10 +6,10 @@ import argparse
 from datetime import UTC, datetime
 
 import tidemill as tm
-from tidemill.gateway.arguments import add_log, add_yes, duration, size
+from tidemill.gateway.arguments import add_lock_wait, add_log, add_yes, duration, size
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
-from tidemill.gateway.log_opening import open_log, row_or_time
+from tidemill.gateway.log_opening import open_log, row_or_time, to_own
 
 DETAILS = """
 A row goes if any of the limits says so, from the archive as well. It stops at the slowest consumer,
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     # A limit of 0 bytes is one.
     if all(limit is None or limit is False for limit in limits.values()):
         options.parser.error("say which: --before, --older-than, --bytes-max or --consumed")
-    with open_log(options) as log:
+    with open_log(options, **to_own(options)) as log:
         before = log.ends()
         if options.force:
             console.confirm(
@@ -93,6 +93,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--consumed", action="store_true", help="rows that every consumer has acked"
     )
     parser.add_argument("--force", action="store_true", help="whatever consumers have yet to ack")
+    add_lock_wait(parser)
     add_yes(parser)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 
 from tidemill.batch import Layout, LogBatch, SchemaVersions
-from tidemill.clock import Clock, SystemClock
+from tidemill.clock import Clock, SystemClock, wait_seconds
 from tidemill.errors import Closed, Corrupt, InvalidInput, Locked, NotAQueue, ReadOnly
 from tidemill.files.commit.log_operation import BeginRows, TrimRows, WriteNote
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
@@ -55,6 +56,7 @@ class FileLog(LogStore):
         segment_bytes: int = SEGMENT_BYTES,  # of a new log
         create: bool = True,  # False: refuse a folder that holds no log
         read_only: bool = False,  # make nothing, and refuse to publish
+        lock_wait_s: float = 0.0,  # for another process to let the folder go, before `Locked`
         file_system: FileSystem | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -75,6 +77,7 @@ class FileLog(LogStore):
             sync=sync,
             on_corruption=on_corruption,
             segment_bytes=segment_bytes,
+            lock_wait_s=wait_seconds(lock_wait_s, what="lock_wait_s"),
         )
         self._place = LogPlace.of(fs, self._path)
         self._writers: weakref.WeakSet[FileWriter] = weakref.WeakSet()
@@ -264,13 +267,7 @@ class FileLog(LogStore):
 
     def _owning(self) -> FolderOptions:
         """How the folder is opened to be written to, once its schema is settled."""
-        options = self._options
-        return FolderOptions(
-            kind=LOG,
-            sync=options.sync,
-            on_corruption=options.on_corruption,
-            segment_bytes=options.segment_bytes,
-        )
+        return replace(self._options, schema=None)
 
     def _look(self) -> Follower:
         """The folder as it is now."""
