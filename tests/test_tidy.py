@@ -20,6 +20,7 @@ import tidemill
 ROOT = Path(__file__).resolve().parents[1]
 SRC = ROOT / "src"
 SOURCES = sorted(SRC.rglob("*.py"))
+PACKAGES = [path.parent for path in SOURCES if path.name == "__init__.py"]
 
 FILE_LINES_MAX = 450
 FUNCTION_LINES_MAX = 90
@@ -35,6 +36,15 @@ def test_a_module_is_short_and_says_what_it_is(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= FILE_LINES_MAX, "split it by noun"
     assert ast.get_docstring(ast.parse(text)), "a module starts with what it is and why"
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=lambda path: str(path.relative_to(SRC)))
+def test_a_package_that_lists_its_modules_lists_them_all(path: Path) -> None:
+    words = ast.get_docstring(ast.parse((path / "__init__.py").read_text())) or ""
+    modules = {one.stem for one in path.iterdir() if one.suffix == ".py" or one in PACKAGES}
+    listed = re.findall(r"^ *(\w+(?:, \w+)*)  +\S", words, re.MULTILINE)
+    if len(modules & {name for line in listed for name in line.split(", ")}) > 2:
+        assert modules - {"__init__"} - set(re.findall(r"\w+", words)) == set()
 
 
 @each_source

@@ -2,6 +2,7 @@
 
 header     the 128 bytes in front of a frame
 ipc        what is checked of a body before Arrow reads it
+skeleton   the bytes that are the same in every message of a schema
 frame      a batch as the body of a frame, and back
 types      which Arrow types a payload may have
 schema     payload schemas, written down and fingerprinted

@@ -1,9 +1,24 @@
 """Replicated counters: one number, many masters.
 
-Pure: `replica` (who counts), `message` and `wire` (what they tell each other), `table`,
-`forgetting`, `knowledge` and `state` (the columns, what is left of dropped ones, who holds what,
-and the merge), `counting`, `telling` and `node` (what users and peers do with it). With a disk and
-locks: `journal` and `ledger`.
+counters    the public face: a node, with its ledger and its replication
+ledger      a replica with a disk and locks
+journal     what a replica saved, as rows of a log in its folder
+replication   over Arrow Flight
+over        the end of a node, for whoever waits for it
+
+All others are pure:
+
+replica     who counts: a node, and which of its lives
+node        one replica
+counting    what users do with it; `adding` takes many updates at once, `ttl` a time
+telling     which rows a message brings
+message     what one replica tells another, or its disk; `wire` is that as a record batch
+state       all that a replica is, and the rule by which two become one
+table       parts and counters in columns
+forgetting  what is left of dropped ones
+knowledge   who holds what
+snapshot    all values at one moment, as columns
+intervals   how long a node is to wait
 """
 
 from __future__ import annotations
@@ -11,7 +26,7 @@ from __future__ import annotations
 from tidemill.counters.ledger import Ledger
 from tidemill.counters.message import Message
 from tidemill.counters.node import Node, NodeState
-from tidemill.counters.replica import Replica, new_replica
+from tidemill.counters.replica import Replica
 from tidemill.counters.wire import SCHEMA, decode, encode
 
 __all__ = [
@@ -23,5 +38,4 @@ __all__ = [
     "Replica",
     "decode",
     "encode",
-    "new_replica",
 ]

@@ -12,6 +12,7 @@
     journal     segments, and the records in them         state    forks and cuts
     format      bytes and values
     disk        the file system as a parameter
+    report      what the doctor says of a folder          advice   commands that it names
 
 A package imports from those below it only.
 """

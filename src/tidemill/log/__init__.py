@@ -2,6 +2,7 @@
 
 log           the public face
 opening       from an address to a store
+start         where to start in it
 publisher     the one that may write
 send_line     sends that wait, gathered into groups
 starting      how threads of ours are started
@@ -14,12 +15,16 @@ own_thread    a thread that is started once
 merging       small batches given together
 ack_pace      when a pointer is stored
 ack_window    which rows are done; pure
+held_condition   a condition that Ctrl-C leaves with its lock held
+home          the process that a handle belongs to
+ending        what becomes of sends when the interpreter ends
 contract      what a store must do to hold a log
-held_condition a condition that Ctrl-C leaves with its lock held
 numbering     numbers of appends that are under way; pure
 frames        rows as frames, and back
 refusals      errors that every store raises in the same words
 memory        the reference: a log in this process
+on_files      a log in a folder
+sql           a log on a server; mysql and postgres are how it is told so
 tiered        a log whose older rows are in an archive
 archived_log  an archive by itself, read as the log that it is of
 archive       the archive: Parquet segments and a manifest

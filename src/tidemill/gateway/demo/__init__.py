@@ -1,4 +1,4 @@
-"""The main job, end to end, as a demonstration that checks what it claims.
+"""One queue alone, as a demonstration that checks what it claims; the main job is next door.
 
     telemetry   the events: which device takes what when, and in which order it arrives
     devices     the process that pushes them, and kills itself in the middle

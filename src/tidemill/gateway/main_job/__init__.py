@@ -8,6 +8,7 @@ readings    what the devices measure: each reading follows from its number
 devices     the processes that push, one of which kills itself in the middle
 pipeline    the pipeline, as a file that is copied to the folder and run from there
 driver      ... run by a process of its own, which is killed once
+processes   how such processes are started, so that they end with the main job
 stages      what happens, step by step
 proof       what came out, held against what went in
 story       what was measured

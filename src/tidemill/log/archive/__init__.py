@@ -14,6 +14,7 @@ checkup     the doctor of an archive
 report      what it says; pure
 segment_writer   rows stored as segments, and read back
 archiver    moves rows from a log to its archive
+continuing  whether a log is the one that the archive holds rows of
 compacting  small segments become one
 bulk        files that others wrote, published as segments
 pending     ... whether they count yet

@@ -5,6 +5,7 @@ checkpoint    the id of a streaming query
 columns       which columns of a DataFrame go where
 target        the queue or log that is written to, found or made
 writers       what Spark calls: tasks stage their rows, the driver commits them
+parts         what tasks have staged, as rows that Spark brings to the driver
 
     tasks     write()    ──▶  staging, a file or rows of a table for each attempt
     driver    commit()   ──▶  one operation: the rows of the attempts that count, and the mark of
