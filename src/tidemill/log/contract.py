@@ -69,7 +69,6 @@ class Capabilities:
     many_processes: bool  # a publisher in another process fences this one; else it gets `Locked`
     poll_s: float | None  # how soon to look for new rows; None: `watch` tells of every one
     poll_s_max: float = 0.0  # ... and how late at most, when there was nothing for long
-    own_clock: bool = False  # rows get the time of a server, not of the clock given here
 
 
 class Ends(NamedTuple):

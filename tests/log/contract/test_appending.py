@@ -58,10 +58,7 @@ def test_times_are_those_of_the_clock_and_never_go_back(store: LogStore, clock: 
     append(store.claim(), [b"d"])
     times = [batch.times.cast(pa.int64()) for batch in store.read(1, rows_max=9, bytes_max=2**20)]
     found = [one for array in times for one in array.to_pylist()]
-    assert sorted(found) == found
-    assert found[0] == found[1]
-    if not store.capabilities.own_clock:
-        assert found == [now_us] * 4
+    assert found == [now_us] * 4
 
 
 def test_a_mark_is_there_with_its_rows(bench: Bench, store: LogStore) -> None:
