@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batch.samples import TYPED, decode, frame_of, typed_rows, vouched
-from tidemill.batch import DEFAULT, Batch, body_schema, encode_body, parse_schema
+from tidemill.batch import DEFAULT, Batch, body_schema, encode_body
 from tidemill.batch.versions import SchemaVersions
 from tidemill.errors import Corrupt, InvalidInput
 from tidemill.limits import DECOMPRESSED_BYTES_MIN
@@ -155,12 +155,6 @@ def test_arbitrary_bytes_are_corrupt(
     data: bytes, payload: pa.Schema, code: int, carried: bool
 ) -> None:
     assert not check(data, body_schema(payload, carried=carried), 1, code, carried)
-
-
-@given(st.binary(max_size=300))
-def test_arbitrary_bytes_are_no_schema(data: bytes) -> None:
-    with pytest.raises(Corrupt):
-        parse_schema(data)
 
 
 json_values = st.recursive(

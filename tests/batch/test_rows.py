@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import UserDict
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.batch.samples import TYPED, typed_rows
-from tidemill.batch import DEFAULT, Batch, Rows, sorted_by_key, to_rows
+from tidemill.batch import DEFAULT, Batch, Rows, to_rows
 from tidemill.batch.sizes import check_sizes
 from tidemill.errors import InvalidInput, InvalidKey, SchemaMismatch, TooLarge
 from tidemill.limits import INT64_MAX, INT64_MIN, MIB
@@ -329,12 +328,10 @@ def test_plain_values_need_a_single_column() -> None:
 
 def test_what_the_caller_gave_is_not_changed() -> None:
     pairs = PAIRS.copy()
-    sorted_by_key(np.array(KEYS), to_rows(pairs, schema=DEFAULT).payload)
+    to_rows(pairs, schema=DEFAULT)
     assert pairs == PAIRS
     table = TABLE.to_batches()[0]
-    rows = to_rows(table, schema=DEFAULT)
-    assert rows.keys is not None
-    sorted_by_key(rows.keys, rows.payload)
+    to_rows(table, schema=DEFAULT)
     assert table.column("key").to_pylist() == KEYS
 
 
@@ -402,31 +399,6 @@ def test_how_large_a_push_was_is_not_rounded_to_the_limit(monkeypatch: pytest.Mo
     payload = pa.record_batch({"value": pa.array([bytes(1000)] * 1049)})
     with pytest.raises(TooLarge, match="at most 1 MiB, this one 2 MiB"):
         check_sizes(payload)
-
-
-@given(st.lists(st.integers(-3, 3)))
-def test_sorting_is_stable(keys: list[int]) -> None:
-    values = [str(n).encode() for n in range(len(keys))]
-    payload = to_rows(values, schema=DEFAULT).payload
-    found, rows = sorted_by_key(np.array(keys, np.int64), payload)
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    assert found.tolist() == sorted(keys)
-    assert rows.column(0).to_pylist() == [values[n] for n in order]
-
-
-def test_sorting_keys_at_the_ends_of_their_range_does_not_overflow() -> None:
-    keys = [INT64_MAX, INT64_MIN, 0, INT64_MAX, INT64_MIN]
-    random.Random(1).shuffle(keys)
-    payload = to_rows([b""] * 5, schema=DEFAULT).payload
-    assert sorted_by_key(np.array(keys), payload)[0].tolist() == sorted(keys)
-
-
-def test_sorted_rows_are_not_copied() -> None:
-    keys = np.array([1, 1, 2])
-    payload = to_rows([b""] * 3, schema=DEFAULT).payload
-    found, rows = sorted_by_key(keys, payload)
-    assert found is keys
-    assert rows is payload
 
 
 def test_a_column_by_itself_is_the_payload_whoever_made_it() -> None:

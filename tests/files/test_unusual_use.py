@@ -40,14 +40,6 @@ def held_bytes(merge: Merge) -> int:
     return sum(run.nbytes for run in runs) + merge._layers.bytes
 
 
-def drain(merge: Merge, count: int) -> list[int]:
-    found: list[int] = []
-    while (choice := merge.choose(count, INT64_MAX)) is not None:
-        merge.advance(choice)
-        found += choice.batch.keys.to_pylist()
-    return found
-
-
 @pytest.mark.parametrize("rows", [1, 2, 5])
 def test_overlapping_frames_of_few_large_rows_are_not_all_held_in_memory(rows: int) -> None:
     chance = random.Random(rows)

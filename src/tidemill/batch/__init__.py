@@ -47,13 +47,11 @@ from tidemill.batch.log_batch import LogBatch, LogItem, to_payload
 from tidemill.batch.pairs import Pairs
 from tidemill.batch.plain import PlainForm, PlainRow
 from tidemill.batch.ready import ReadyForm, int64_values
-from tidemill.batch.rows import Rows, sorted_by_key, to_rows
+from tidemill.batch.rows import Rows, to_rows
 from tidemill.batch.schema import (
     DEFAULT,
     check_payload_schema,
     fingerprint,
-    parse_schema,
-    serialize_schema,
 )
 from tidemill.batch.versions import SchemaVersions, project
 
@@ -85,12 +83,9 @@ __all__ = [
     "int64_values",
     "join_body",
     "pack_header",
-    "parse_schema",
     "project",
     "put_together",
     "read_body",
-    "serialize_schema",
-    "sorted_by_key",
     "stable_order",
     "to_payload",
     "to_rows",

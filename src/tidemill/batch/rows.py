@@ -21,8 +21,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from tidemill.batch.frame import int64_array
-from tidemill.batch.keys import Keys, stable_order
+from tidemill.batch.keys import Keys
 from tidemill.batch.literals import ALLOWED, from_list
 from tidemill.batch.sizes import check_rows, check_sizes
 from tidemill.batch.tables import KeysAndPayload, from_batch, from_foreign
@@ -89,18 +88,3 @@ def _from_other(data: object, schema: pa.Schema | None, key: str | None) -> Keys
     rows = list(islice(data, BATCH_ROWS_MAX + 1))
     check_rows(len(rows))
     return from_list(rows, schema, key)
-
-
-def sorted_by_key(keys: Keys, payload: pa.RecordBatch) -> tuple[Keys, pa.RecordBatch]:
-    """The rows by ascending key, equal keys in the order given; the same objects if sorted.
-
-    >>> import numpy as np
-    >>> given = pa.record_batch({"value": [b"c", b"a"]})
-    >>> keys, payload = sorted_by_key(np.array([3, 1]), given)
-    >>> keys.tolist(), payload.to_pylist()
-    ([1, 3], [{'value': b'a'}, {'value': b'c'}])
-    """
-    if len(keys) < 2 or bool((keys[1:] >= keys[:-1]).all()):
-        return keys, payload
-    order = stable_order(keys)
-    return keys[order], payload.take(int64_array(order))

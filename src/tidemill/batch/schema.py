@@ -186,32 +186,8 @@ def _child(child: object) -> pa.Field:
     raise ValueError("a field of a struct is a name and a type")
 
 
-def serialize_schema(schema: pa.Schema) -> bytes:
-    """The schema as compact JSON; the same schema gives the same bytes in every release.
-
-    >>> serialize_schema(DEFAULT)
-    b'[{"name":"value","nullable":false,"type":"binary"}]'
-    """
-    return _canonical(schema)
-
-
 def _canonical(schema: pa.Schema) -> bytes:
     return json.dumps(describe(schema), sort_keys=True, separators=(",", ":")).encode("ascii")
-
-
-def parse_schema(data: bytes) -> pa.Schema:
-    """The schema that `serialize_schema` wrote; anything else is `Corrupt`.
-
-    >>> parse_schema(serialize_schema(DEFAULT)) == DEFAULT
-    True
-    """
-    if len(data) > SCHEMA_BYTES_MAX:
-        raise Corrupt(f"a stored schema has {len(data)} bytes, over {SCHEMA_BYTES_MAX}")
-    try:
-        description = json.loads(data)
-    except (ValueError, RecursionError) as cause:
-        raise Corrupt("a stored schema is no JSON") from cause
-    return from_description(description)
 
 
 def fingerprint(schema: pa.Schema) -> int:

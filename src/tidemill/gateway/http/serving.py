@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -17,8 +16,6 @@ from tidemill.limits import HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
-
-logger = logging.getLogger(__name__)
 
 _KEEP_ALIVE_S = 5
 _CLOSE_S_MAX = 5  # how long requests that are under way have to finish
