@@ -14,8 +14,9 @@ import tidemill as tm
 from tests.services.mariadb import MariaDB
 from tidemill.log import retention
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.retention import Retention
 
 ROWS = 60

@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 import tidemill as tm
 from tidemill.batch import to_payload
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.spark import native_scan, read
 from tidemill.spark.schema import spark_schema
 

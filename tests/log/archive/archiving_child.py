@@ -6,8 +6,9 @@ import sys
 
 import tidemill as tm
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 
 
 def main(log_path: str, archive_path: str) -> None:

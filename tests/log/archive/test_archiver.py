@@ -23,11 +23,12 @@ from tidemill.errors import (
 )
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archived import Archived
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS, segment_folder
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.notes import ARCHIVE_NOTE
 from tidemill.log.archive.objects import ObjectStore, Stored
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.contract import Ends, LogStore
 from tidemill.log.memory import MemoryLog, Shelf
 from tidemill.log.tiered import TieredLog

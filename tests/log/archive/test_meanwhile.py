@@ -17,7 +17,7 @@ from tests.log.contract.writing import append
 from tidemill.errors import Fenced, MissingRows, Trimmed
 from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.checkup import verify
 from tidemill.log.archive.compacting import Compaction, rows_of, small_groups
 from tidemill.log.archive.dropping import drop_below
@@ -25,6 +25,7 @@ from tidemill.log.archive.folder import FolderObjects
 from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import Present, Stored
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.memory import Shelf
 from tidemill.log.tiered import TieredLog
 

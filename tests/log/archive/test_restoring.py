@@ -20,8 +20,9 @@ from tests.services.mariadb import MariaDB
 from tests.services.seaweedfs import SeaweedFS
 from tidemill.batch import DEFAULT
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.contract import LogWriter, Reservation
 from tidemill.log.memory import Shelf
 from tidemill.log.restoring import _Lanes

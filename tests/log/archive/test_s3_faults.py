@@ -14,9 +14,10 @@ from tests.services.mariadb import MariaDB
 from tests.services.seaweedfs import SeaweedFS
 from tidemill.errors import OutcomeUnknown, Unavailable
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.objects import ObjectStore
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.memory import Shelf
 from tidemill.log.sql.checkup import verify
 

@@ -27,12 +27,13 @@ from tests.services.http_proxy import HttpFault, HttpProxy
 from tests.services.mariadb import MariaDB
 from tests.services.seaweedfs import ENVIRONMENT, SeaweedFS
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.dropping import drop_below
 from tidemill.log.archive.manifest import segment_folder
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import ObjectStore
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.memory import Shelf
 from tidemill.log.tiered import TieredLog
 

@@ -24,8 +24,9 @@ from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.files.format.record import ENVELOPE_BYTES, split_place
 from tidemill.files.journal.scan import Found, scan
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
 from tidemill.log.on_files.store import FileLog

@@ -17,8 +17,9 @@ from tests.spark.stopping import Crash, crash_at, run_until_through
 from tidemill.errors import Fenced, InvalidInput, InvalidKey, NotAQueue, Trimmed
 from tidemill.files.queue.queue_staging import QueueStaging
 from tidemill.log.archive.archive import Archive
-from tidemill.log.archive.archiver import Archiver, Sizes
+from tidemill.log.archive.archiver import Archiver
 from tidemill.log.archive.place import open_objects
+from tidemill.log.archive.segment_writer import Sizes
 from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.spark import native_scan, replay
 from tidemill.spark.address import find

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.gateway.arguments import Positional, add_looks, add_node, add_yes, duration, key
-from tidemill.gateway.command import Command
+from tidemill.gateway.command import Arguments, Command
 from tidemill.gateway.commands import counters_serve
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.log_opening import row_or_time
@@ -144,7 +144,7 @@ def _when(text: str) -> timedelta | datetime | None:
     return found
 
 
-def _arguments(*others: Positional, asks: bool = False) -> counters_serve.Arguments:
+def _arguments(*others: Positional, asks: bool = False) -> Arguments:
     def add(parser: argparse.ArgumentParser) -> None:
         add_node(parser, *others)
         add_tls(parser)

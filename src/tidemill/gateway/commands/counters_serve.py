@@ -15,7 +15,7 @@ import tidemill as tm
 from tidemill.counters.snapshot import fitting, snapshot_of
 from tidemill.files.disk.storage import storage_errors
 from tidemill.gateway.arguments import duration, positive
-from tidemill.gateway.command import Arguments, Command
+from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.http.missing import missing_http
 from tidemill.gateway.refusal import NotFound
@@ -23,8 +23,6 @@ from tidemill.gateway.tls_arguments import add_tls, tls_of
 from tidemill.limits import TOKEN_BYTES_MIN
 
 logger = logging.getLogger(__name__)
-
-__all__ = ["COMMAND", "Arguments"]
 
 TOKEN_VARIABLE = "TIDEMILL_TOKEN"
 

@@ -38,8 +38,6 @@ from tidemill.log.archive.segment_writer import SegmentWriter, Sizes
 from tidemill.log.archive.sweeping import find_unnamed
 from tidemill.log.contract import LogStore
 
-__all__ = ["Archiver", "Sizes", "StoreRows"]
-
 # From the first row and the end to segments that are stored, one behind the other, not yet named.
 StoreRows: TypeAlias = Callable[[int, int], Iterable[list[Segment]]]
 
