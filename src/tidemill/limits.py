@@ -1,4 +1,4 @@
-"""Every bound of the package, in one place.
+"""Every bound that a user may meet, in one place. What tunes one module alone stands there.
 
 A bound is checked before anything is allocated or written. Units come last in each name.
 """
@@ -14,6 +14,7 @@ TIME_US_MAX = 253_402_300_799_999_999  # the end of the year 9999, the last that
 
 ITEM_BYTES_MAX = 64 * MIB  # one row's payload
 LINE_BYTES_MAX = 4 * ITEM_BYTES_MAX  # of text that is read: in JSON or base64 a payload is longer
+JSON_DEPTH_MAX = 200  # values within one another in a row of it
 BATCH_BYTES_MAX = 1024 * MIB  # one push, all columns together
 BATCH_ROWS_MAX = 2**26  # one push
 FRAME_ROWS_MAX = 2**26  # one frame; a push of one bucket is one frame
@@ -28,6 +29,7 @@ SCHEMA_DEPTH_MAX = 32  # nesting of lists and structs
 SCHEMA_VERSIONS_MAX = 1_000
 
 NAME_LENGTH_MAX = 64
+SERVER_NAME_LENGTH_MAX = 40  # of a log: its tables' names are 19 longer, and servers allow 63
 COUNTER_NAME_LENGTH_MAX = 256
 FORKS_MAX = 10_000
 ID_MAX = 2**32 - 1  # of a fork, and of an audience, as records have them
@@ -69,6 +71,7 @@ AIO_THREADS_MAX = 8  # of one queue that is used from asyncio
 AIO_CALLS_PER_END_MAX = 4  # ... of which one end, the queue's own or a fork, takes so many
 PUSHES_PER_ROUND_MAX = 1_024  # awaited at the same time that share a group commit
 FINDINGS_MAX = 10_000  # of one report; what is beyond is counted only
+PARALLELISM_MAX = 64  # shards of a log on a server
 ACK_RUNS_MAX = 1_000_000  # of rows acked out of turn, for one consumer; 16 bytes each
 SHARED_SEND_BYTES_MAX = 64 * KIB  # a larger send gets frames of its own
 PENDING_SEND_BYTES_MAX = 64 * MIB  # of sends that wait to be written, before senders wait as well
@@ -98,11 +101,14 @@ ARCHIVE_SEGMENT_BYTES = 128 * MIB  # of rows in memory that become one segment o
 ARCHIVE_SEGMENT_ROWS = 2**22  # ... or so many rows
 ROW_GROUP_BYTES = 16 * MIB  # of rows in memory that are read from a segment in one go
 ROW_GROUP_ROWS = 128 * KIB  # ... or so many rows
+AGE_S_MAX = 1_000 * 365 * 86_400  # of rows that are kept, and any length of time of a command
 MANIFEST_BYTES_MAX = 64 * MIB
 MANIFEST_SEGMENTS = 256  # that stand in a manifest; twice as many, and the older half is a page
 COMPACTED_SEGMENTS = 16  # small ones side by side that become one
 RECORD_NAME_LENGTH_MAX = 128  # of a record in a store: the name of a ring, and what follows it
 RECORD_BYTES_MAX = 64 * MIB  # of the data of a record, where its store takes as many
+ETCD_RECORD_BYTES_MAX = MIB  # etcd takes requests of 1.5 MiB unless told otherwise, and never tells
+AEROSPIKE_RECORD_BYTES_MAX = MIB - 16 * KIB  # fits into a block, of 1 MiB unless told otherwise
 RING_CAPACITY_MAX = 2**31  # entries of one ring
 RING_SLOTS_PER_RECORD_MAX = 64 * KIB
 RING_OVERWRITES_MAX = 1_000  # entries written over others by one call, or one record if it has more
@@ -128,6 +134,7 @@ HTTP_BODY_BYTES_MAX = 1 * MIB  # of a request
 HTTP_HEAD_BYTES_MAX = 16 * KIB  # ... and its head
 HTTP_CONNECTIONS_MAX = 256  # of one server
 HTTP_ARRIVAL_S_MAX = 10.0  # until a request is there as a whole
+HTTP_TTL_S_MAX = 100 * 365 * 86_400  # until a counter expires, or since it did
 TOKEN_BYTES_MIN = 16  # of a secret that opens it
 COMMAND_BYTES_MAX = 8 * MIB  # that a client sends to a node of counters
 READER_S_MAX = 3_600  # that a read-only node of counters may be silent before it is forgotten

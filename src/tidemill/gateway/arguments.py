@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tidemill.errors import InvalidInput
 from tidemill.files.state.bucket import Shift, Width
-from tidemill.limits import INT64_MAX, INT64_MIN
+from tidemill.limits import AGE_S_MAX, INT64_MAX, INT64_MIN
 
 QUEUE_VARIABLE = "TIDEMILL_QUEUE"
 LOG_VARIABLE = "TIDEMILL_LOG"
@@ -25,7 +25,6 @@ SYNC_MODES = ("full", "data", "index", "none")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(s|m|h|d)", re.ASCII)
 _NODE = re.compile(r"[^/]+:[0-9]{1,5}", re.ASCII)
-_DURATION_S_MAX = 86_400 * 365_000
 _SIZE = re.compile(
     r"([0-9]{1,18}(?:\.[0-9]{1,9})?) ?(?:([KMGTP])(i)?)?B?", re.ASCII | re.IGNORECASE
 )
@@ -124,7 +123,7 @@ def duration(text: str) -> timedelta:
     (datetime.timedelta(seconds=30), 5400.0)
     """
     found = _DURATION.fullmatch(text)
-    if found is None or float(found[1]) * _SECONDS[found[2]] > _DURATION_S_MAX:
+    if found is None or float(found[1]) * _SECONDS[found[2]] > AGE_S_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 30s, 5m, 12h or 7d")
     return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
 

@@ -16,13 +16,13 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from tidemill.errors import InvalidInput
+from tidemill.limits import AGE_S_MAX
 from tidemill.log.contract import LogStore
 from tidemill.log.start import row_at
 from tidemill.log.tiered import TieredLog
 from tidemill.shown import shown
 
 _ROWS_PER_LOOK = 1_000_000  # whose frames are looked at together
-_AGE_MAX = timedelta(days=365 * 1_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Retention:
     def __post_init__(self) -> None:
         if self.older_than is not None and (
             not isinstance(self.older_than, timedelta)
-            or not timedelta() <= self.older_than <= _AGE_MAX
+            or not timedelta() <= self.older_than <= timedelta(seconds=AGE_S_MAX)
         ):
             raise InvalidInput(
                 f"older_than is a timedelta from 0 to 1,000 years, not {shown(self.older_than)}"

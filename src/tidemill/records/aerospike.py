@@ -31,7 +31,7 @@ from tidemill.errors import (
     TooLarge,
     Unavailable,
 )
-from tidemill.limits import KIB, MIB
+from tidemill.limits import AEROSPIKE_RECORD_BYTES_MAX
 from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size
 from tidemill.records.generations import new_generation
@@ -50,8 +50,6 @@ exception: Any = import_module("aerospike").exception  # whose types lack some
 
 _SET = "tidemill"
 _AGE = "age"  # what the age is called in an answer; no bin
-# A record with what belongs to it fits into a block of the namespace: 1 MiB, unless told otherwise.
-RECORD_BYTES_MAX = MIB - 16 * KIB
 _REFUSED: tuple[tuple[type[Exception], type[TidemillError], str], ...] = (
     (exception.RecordTooBig, TooLarge, "; raise write-block-size of the namespace"),
     (exception.ServerFull, DiskFull, "; make room in the namespace"),
@@ -79,7 +77,7 @@ T = TypeVar("T")
 class AerospikeStore(OneByOne):
     """The records of one namespace."""
 
-    record_bytes_max = RECORD_BYTES_MAX
+    record_bytes_max = AEROSPIKE_RECORD_BYTES_MAX
 
     def __init__(self, address: RecordAddress) -> None:
         self.place = address.place

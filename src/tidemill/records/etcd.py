@@ -11,16 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from tidemill.limits import MIB
+from tidemill.limits import ETCD_RECORD_BYTES_MAX, MIB
 from tidemill.records.address import RecordAddress
 from tidemill.records.bounds import check_record_name, check_record_size, chunked
-from tidemill.records.etcd_link import (
-    RECORD_BYTES_MAX,
-    RECORDS_MAX,
-    EtcdLink,
-    packed,
-    unpacked,
-)
+from tidemill.records.etcd_link import RECORDS_MAX, EtcdLink, packed, unpacked
 from tidemill.records.links import Links, Lost
 from tidemill.records.store import ManyAtOnce, Record, Write
 
@@ -34,7 +28,7 @@ T = TypeVar("T")
 class EtcdStore(ManyAtOnce):
     """The records of one etcd cluster, in the keys that start with `tidemill/`."""
 
-    record_bytes_max = RECORD_BYTES_MAX
+    record_bytes_max = ETCD_RECORD_BYTES_MAX
 
     def __init__(self, address: RecordAddress) -> None:
         self.place = address.place

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tidemill.errors import DiskFull, NoAccess, StorageFailed, TidemillError, TooLarge
-from tidemill.limits import MIB
+from tidemill.limits import ETCD_RECORD_BYTES_MAX, MIB
 from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import GARBLED, Busy, Lost
@@ -34,10 +34,8 @@ _REFUSED: dict[str, tuple[type[TidemillError], str]] = {
 }
 # gRPC's numbers for: cancelled, unknown, deadline exceeded, aborted, internal, unavailable.
 _UNCERTAIN = {1, 2, 4, 10, 13, 14}
-# etcd takes requests of 1.5 MiB unless it is told otherwise, and cannot be asked for the bound.
-RECORD_BYTES_MAX = MIB
 RECORDS_MAX = 100  # in one request; etcd takes 128 unless it is told otherwise
-_ANSWER_BYTES_MAX = 2 * RECORDS_MAX * RECORD_BYTES_MAX  # base64 makes four bytes of three
+_ANSWER_BYTES_MAX = 2 * RECORDS_MAX * ETCD_RECORD_BYTES_MAX  # base64 makes four bytes of three
 _PIECE_BYTES = MIB  # of an answer, for which room is made before it is there
 
 T = TypeVar("T")

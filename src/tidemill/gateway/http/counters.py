@@ -39,9 +39,7 @@ from tidemill.gateway.exit_status import status_of
 from tidemill.gateway.http.guard import Guard, problem
 from tidemill.gateway.http.metrics import exposition
 from tidemill.gateway.http.prometheus import TYPE
-from tidemill.limits import INT64_MAX, INT64_MIN
-
-_TTL_S_MAX = 100 * 365 * 86_400
+from tidemill.limits import HTTP_TTL_S_MAX, INT64_MAX, INT64_MIN
 
 # The first that fits counts.
 _STATUSES: tuple[tuple[type[TidemillError], int], ...] = (
@@ -108,8 +106,8 @@ class _Routes:
 
     async def update_ttl(self, request: Request) -> Response:
         ttl_s = _whole(request, "ttl")
-        if abs(ttl_s) > _TTL_S_MAX:
-            raise InvalidInput(f"`ttl` is a number of seconds, at most {_TTL_S_MAX:,}")
+        if abs(ttl_s) > HTTP_TTL_S_MAX:
+            raise InvalidInput(f"`ttl` is a number of seconds, at most {HTTP_TTL_S_MAX:,}")
         when = datetime.now(UTC) + timedelta(seconds=ttl_s)
         return await self._done(request, lambda name: self._counters.update_ttl(name, when))
 

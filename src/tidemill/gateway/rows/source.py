@@ -27,14 +27,13 @@ from tidemill.errors import InvalidInput, NoAccess, TooLarge
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.rows.text_columns import TextColumns
 from tidemill.gateway.standard_streams import check_open
-from tidemill.limits import INT64_MAX, INT64_MIN, LINE_BYTES_MAX, MIB
+from tidemill.limits import INT64_MAX, INT64_MIN, JSON_DEPTH_MAX, LINE_BYTES_MAX, MIB
 from tidemill.shown import shown
 
 BLOCK_BYTES = 8 * MIB
 # Arrow reads 32 blocks of CSV ahead, so that these are smaller, and joined again behind it.
 _CSV_BLOCK_BYTES = 2 * MIB
 _BLOCK_ROWS_MAX = 256 * 1024
-_BRACKETS_MAX = 200  # of a row of JSON that lie within each other
 _OPENING = np.frombuffer(b"{[", np.uint8)
 _CLOSING = np.frombuffer(b"}]", np.uint8)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -137,12 +136,12 @@ class RowSource:
         if not block.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
             raise InvalidInput(f"{self.name} is not ndjson as expected: a row is no object")
         # Most rows have one bracket each, and then none is deep.
-        if block.count(b"{") + block.count(b"[") - block.count(b"\n") <= _BRACKETS_MAX:
+        if block.count(b"{") + block.count(b"[") - block.count(b"\n") <= JSON_DEPTH_MAX:
             return
         for line in block.split(b"\n"):
-            if line.count(b"{") + line.count(b"[") > _BRACKETS_MAX and _is_deep(line):
+            if line.count(b"{") + line.count(b"[") > JSON_DEPTH_MAX and _is_deep(line):
                 raise InvalidInput(
-                    f"{self.name} has a row of values within more than {_BRACKETS_MAX} others"
+                    f"{self.name} has a row of values within more than {JSON_DEPTH_MAX} others"
                 )
 
     def _check_whole_numbers(self, block: bytes) -> None:
@@ -242,7 +241,7 @@ def _is_deep(line: bytes) -> bool:
     """Whether values lie within too many others; brackets in text do not count."""
     brackets = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
     steps = np.isin(brackets, _OPENING).astype(np.int64) - np.isin(brackets, _CLOSING)
-    return bool(steps.size and steps.cumsum().max() > _BRACKETS_MAX)
+    return bool(steps.size and steps.cumsum().max() > JSON_DEPTH_MAX)
 
 
 def _is_kept(digits: str) -> bool:

@@ -7,10 +7,9 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput, InvalidName
+from tidemill.limits import SERVER_NAME_LENGTH_MAX
 from tidemill.names import check_name
 from tidemill.urls import is_host, is_text, seconds_of
-
-NAME_LENGTH_MAX = 40  # the longest name of a table or index is 19 longer, and servers allow 63
 
 
 class _Server(NamedTuple):
@@ -104,10 +103,10 @@ def check_log_name(name: str) -> str:
     'orders'
     """
     check_name(name, what="log")
-    if len(name) > NAME_LENGTH_MAX:
+    if len(name) > SERVER_NAME_LENGTH_MAX:
         raise InvalidName(
-            f"the name of a log on a server has at most {NAME_LENGTH_MAX} characters, this one has "
-            f"{len(name)}: its tables' names are longer, and the server bounds them"
+            f"the name of a log on a server has at most {SERVER_NAME_LENGTH_MAX} characters, this "
+            f"one has {len(name)}: its tables' names are longer, and the server bounds them"
         )
     return name
 

@@ -12,13 +12,13 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from tidemill.errors import Corrupt, InvalidInput, NotAQueue, StorageFailed, UnknownFormat
+from tidemill.limits import PARALLELISM_MAX
 from tidemill.log.sql.connection import Busy, Connection, Duplicate
 from tidemill.log.sql.dialect import Dialect
 from tidemill.log.sql.statements import REGISTERED, SET_LAYOUT, Statements
 from tidemill.names import check_unique
 
 PARALLELISM = 4  # of a log that is made without saying
-PARALLELISM_MAX = 64
 _LOCK_S = 10
 
 Migration = Callable[[Connection, Statements], None]
