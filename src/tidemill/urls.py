@@ -1,8 +1,39 @@
-"""What a URL may say, whatever it leads to: text that servers take, hosts, and times."""
+"""What a URL may say, whatever it leads to: a scheme, text that servers take, hosts, and times."""
 
 from __future__ import annotations
 
+import re
+from os import PathLike
+from typing import overload
+
 from tidemill.errors import InvalidInput
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
+
+
+def scheme_of(address: str | PathLike[str]) -> str:
+    """What kind of place an address names; a path without a scheme is a file's.
+
+    >>> scheme_of("MySQL://host/shop/orders"), scheme_of("file:orders/"), scheme_of("orders/")
+    ('mysql', 'file', 'file')
+    """
+    found = _SCHEME.match(address) if isinstance(address, str) else None
+    return found[1].lower() if found else "file"
+
+
+@overload
+def path_of(address: str) -> str: ...
+@overload
+def path_of(address: PathLike[str]) -> PathLike[str]: ...
+def path_of(address: str | PathLike[str]) -> str | PathLike[str]:
+    """The path of an address whose scheme is that of a file.
+
+    >>> path_of("file:orders/"), path_of("orders/")
+    ('orders/', 'orders/')
+    """
+    if isinstance(address, str) and _SCHEME.match(address):
+        return address[len("file:") :]
+    return address
 
 
 def is_host(host: str) -> bool:

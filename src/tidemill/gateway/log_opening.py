@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,9 +12,7 @@ from typing import Any
 import tidemill as tm
 from tidemill.gateway.arguments import positive
 from tidemill.gateway.opening import holds_queue, is_queue
-
-_URL = re.compile(r"(?!file:)[a-z][a-z0-9+.-]+:", re.ASCII | re.IGNORECASE)
-_FILE = re.compile(r"\Afile:", re.IGNORECASE)
+from tidemill.urls import path_of, scheme_of
 
 
 def is_folder(address: str) -> bool:
@@ -24,12 +21,12 @@ def is_folder(address: str) -> bool:
     >>> is_folder("orders/"), is_folder("mysql://host/db/orders"), is_folder("file:orders")
     (True, False, True)
     """
-    return _URL.match(address) is None
+    return scheme_of(address) == "file"
 
 
 def exists(address: str) -> bool:
     """Whether there is something in the folder of a log; what a server has, only it knows."""
-    return not is_folder(address) or is_queue(_folder(address))
+    return not is_folder(address) or is_queue(path_of(address))
 
 
 @contextmanager
@@ -37,7 +34,7 @@ def open_log(options: argparse.Namespace, **more: Any) -> Iterator[tm.Log]:
     """The log that is there; only a command that sends makes one."""
     address = options.queue
     if not exists(address):
-        folder = Path(_folder(address))
+        folder = Path(path_of(address))
         there = f"{folder} holds no log" if folder.exists() else f"there is no folder {folder}"
         raise tm.NotAQueue(f"{there}; `tidemill send` makes one")
     with tm.Log(address, create=False, **more) as log:
@@ -48,8 +45,8 @@ def open_log(options: argparse.Namespace, **more: Any) -> Iterator[tm.Log]:
 def open_either(options: argparse.Namespace) -> Iterator[tm.Log | tm.PriorityQueue]:
     """The log that is there, or the queue, which another process may own."""
     address = options.queue
-    if is_folder(address) and holds_queue(_folder(address)):
-        with tm.PriorityQueue(_folder(address), read_only=True) as queue:
+    if is_folder(address) and holds_queue(path_of(address)):
+        with tm.PriorityQueue(path_of(address), read_only=True) as queue:
             yield queue
         return
     with open_log(options) as log:
@@ -59,10 +56,6 @@ def open_either(options: argparse.Namespace) -> Iterator[tm.Log | tm.PriorityQue
 def to_own(options: argparse.Namespace) -> dict[str, Any]:
     """What a log in a folder is told by a command that writes; a server has its own locks."""
     return {"lock_wait_s": options.lock_wait_s} if is_folder(options.queue) else {}
-
-
-def _folder(address: str) -> str:
-    return _FILE.sub("", address)
 
 
 def row_or_time(text: str) -> int | datetime:

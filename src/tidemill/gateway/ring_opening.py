@@ -8,9 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 import tidemill as tm
-from tidemill.records.address import SCHEMES, scheme_of
+from tidemill.records.address import SCHEMES
 from tidemill.records.opening import open_records
 from tidemill.records.ring import RingInfo
+from tidemill.urls import scheme_of
 
 
 def ring_address(text: str) -> bool:

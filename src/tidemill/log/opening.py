@@ -22,8 +22,7 @@ from tidemill.log.memory import Shelf
 from tidemill.log.sql.address import SCHEMES
 from tidemill.log.tiered import TieredLog
 from tidemill.names import check_name
-
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
+from tidemill.urls import path_of, scheme_of
 
 _shelves: dict[str, Shelf] = {}
 _shelves_mutex = threading.Lock()
@@ -47,7 +46,7 @@ or postgresql://
     if scheme == "file":
         from tidemill.log.on_files.store import FileLog  # noqa: PLC0415 (only who needs it)
 
-        path = _folder(address)
+        path = path_of(address)
         if is_archive(address):
             return _open_archive(path, schema, options)
         try:
@@ -69,16 +68,6 @@ or postgresql://
     )
 
 
-def scheme_of(address: str | os.PathLike[str]) -> str:
-    """What kind of place an address names.
-
-    >>> scheme_of("orders/"), scheme_of("MySQL://host/shop/orders")
-    ('file', 'mysql')
-    """
-    found = _SCHEME.match(address) if isinstance(address, str) else None
-    return found[1].lower() if found else "file"
-
-
 def is_archive(address: str | os.PathLike[str]) -> bool:
     """Whether a folder holds an archive. One with settings is a queue or a log, whatever else lies
     there.
@@ -86,16 +75,10 @@ def is_archive(address: str | os.PathLike[str]) -> bool:
     if scheme_of(address) != "file":
         return False
     manifest, settings = (
-        os.path.isfile(os.path.join(_folder(address), name))
+        os.path.isfile(os.path.join(path_of(address), name))
         for name in ("manifest.json", "settings.json")
     )
     return manifest and not settings
-
-
-def _folder(address: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    if isinstance(address, str) and _SCHEME.match(address):
-        return address[len("file:") :]
-    return address
 
 
 def _open_archive(

@@ -38,8 +38,9 @@ from tidemill.log.archive.restored import Restored
 from tidemill.log.contract import LogFrame, LogStore, LogWriter, Withdrawn
 from tidemill.log.frames import encode_rows, missing
 from tidemill.log.on_files.store import FileLog
-from tidemill.log.opening import is_archive, open_store, scheme_of
+from tidemill.log.opening import is_archive, open_store
 from tidemill.log.tiered import TieredLog
+from tidemill.urls import scheme_of
 
 
 class RowsClock(SystemClock):

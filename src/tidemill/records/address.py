@@ -17,9 +17,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.errors import InvalidInput
 from tidemill.names import check_name
-from tidemill.urls import is_host, is_text, seconds_of
+from tidemill.urls import is_host, is_text, scheme_of, seconds_of
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
 _TIMEOUT_S = "5"
 
 
@@ -81,7 +80,7 @@ mysql://, etcd:// or aerospike://
             return cls("memory", (), "", "", "", check_name(url[len("memory:") :], what="ring"))
         kind = _KINDS.get(scheme)
         if kind is None:
-            what = f"at {scheme}" if scheme else "in a folder"
+            what = "in a folder" if scheme == "file" else f"at {scheme}"
             raise InvalidInput(f"records cannot be kept {what}: {_ADVICE}")
         try:
             parts = urlsplit(url)
@@ -127,16 +126,6 @@ mysql://, etcd:// or aerospike://
         hosts = ",".join(f"{_bracketed(host)}:{port}" for host, port in self.hosts)
         home = f"/{self.home}" if self.home else ""
         return f"{self.scheme}://{login}{hosts}{home}"
-
-
-def scheme_of(url: str) -> str:
-    """What a URL starts with, in lower case; nothing for a path.
-
-    >>> scheme_of("Redis://host/alerts"), scheme_of("alerts/")
-    ('redis', '')
-    """
-    found = _SCHEME.match(url)
-    return found[1].lower() if found else ""
 
 
 def _hosts(text: str, kind: _Kind) -> tuple[tuple[str, int], ...]:

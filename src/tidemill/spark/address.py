@@ -13,11 +13,10 @@ from tidemill.files.format.settings import QUEUE, read_settings
 from tidemill.log.opening import is_archive
 from tidemill.log.sql.address import SCHEMES
 from tidemill.records.address import SCHEMES as RECORD_SCHEMES
-from tidemill.records.address import scheme_of
+from tidemill.urls import path_of, scheme_of
 
 # A server that has logs may have rings as well, and `kind` says which is meant.
 _OF_RINGS = RECORD_SCHEMES - SCHEMES - {"memory"}
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
 
 
 class Address(NamedTuple):
@@ -69,19 +68,19 @@ def folder_of(path: str) -> Path | None:
     >>> folder_of("file:/srv/orders"), folder_of("MySQL://app@db/shop/orders")
     (PosixPath('/srv/orders'), None)
     """
-    found = _SCHEME.match(path)
-    scheme = found[1].lower() if found else "file"
+    scheme = scheme_of(path)
     if scheme in SCHEMES:
         return None
     if scheme != "file":
         raise InvalidInput(
             f"no queue and no log is kept at {scheme}: give a folder, mysql:// or postgresql://"
         )
-    if "\0" in path or ("://" in path and not found):
+    folder = path_of(path)
+    is_url = folder != path
+    if "\0" in path or ("://" in path and not is_url):
         # It is not shown: most likely a URL with a blank in front, which may hold a password.
         raise InvalidInput("this is neither a folder nor a URL: is there a blank in front of it?")
-    folder = path[len("file:") :] if found else path
-    if found and folder.startswith("//"):
+    if is_url and folder.startswith("//"):
         host, _, rest = folder[2:].partition("/")
         if host not in ("", "localhost"):
             raise InvalidInput(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 
 from tidemill.errors import InvalidInput
 from tidemill.log.archive.folder import FolderObjects
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import ObjectStore
-
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
+from tidemill.urls import path_of, scheme_of
 
 
 def open_objects(url: str | os.PathLike[str]) -> ObjectStore:
@@ -20,10 +18,9 @@ def open_objects(url: str | os.PathLike[str]) -> ObjectStore:
     Traceback (most recent call last):
     tidemill.errors.InvalidInput: an archive cannot be kept at ftp: give a folder or s3://
     """
-    found = _SCHEME.match(url) if isinstance(url, str) else None
-    scheme = found[1].lower() if found else "file"
+    scheme = scheme_of(url)
     if scheme == "file":
-        path = url[len("file:") :] if found and isinstance(url, str) else url
+        path = path_of(url)
         if not os.fspath(path):
             raise InvalidInput("an archive needs a folder, or s3://bucket/prefix")
         return FolderObjects(path)
