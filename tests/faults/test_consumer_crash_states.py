@@ -22,8 +22,10 @@ from tidemill.files.doctor.examination import Examination
 from tidemill.files.folder.folder_options import SyncMode
 from tidemill.files.queue.consumer import Consumer
 from tidemill.files.report import Severity
-from tidemill.files.upkeep import segment_facts, survivors
+from tidemill.files.upkeep import segment_facts
 from tidemill.log.on_files.consumers import Consumers
+
+pytestmark = pytest.mark.usefixtures("small_limits")
 
 Tally: TypeAlias = Callable[[str, int], None]
 
@@ -121,12 +123,6 @@ STEPS: dict[str, Callable[[ConsumedQueue], None]] = {
     "kill": lambda queue: queue.driven.kill(),
 }
 OURS = ("begin", "ack", "remove")
-
-
-@pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 def _judge(

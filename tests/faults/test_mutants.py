@@ -39,15 +39,10 @@ from tidemill.files.recovery.recovery import Recovery
 from tidemill.files.state.cut import NO_OTHERS, Cuts
 from tidemill.files.state.state import ROOT as ROOT_FORK
 from tidemill.files.state.state import State
-from tidemill.files.upkeep import segment_facts, survivors
+
+pytestmark = pytest.mark.usefixtures("small_limits")
 
 Patch: TypeAlias = pytest.MonkeyPatch
-
-
-@pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 # The checks: parts of the other suites, small enough to run for each mutant.

@@ -29,7 +29,7 @@ from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
 from tidemill.files.folder.folder_options import SyncMode
 from tidemill.files.journal.head import NAME as HEAD
-from tidemill.files.upkeep import segment_facts, shelf, survivors
+from tidemill.files.upkeep import segment_facts, shelf
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
 Tally: TypeAlias = Callable[[str, int], None]
@@ -86,11 +86,8 @@ SEEDS = range(3)
 
 
 @pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handful of frames is many, and is rewritten as frames of a few items."""
-    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
+def _small_shelf(small_limits: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf, "SHELF_MEMORY_BYTES_MAX", 300)
-    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 def _rich(sync: SyncMode = "full") -> DrivenQueue:

@@ -24,7 +24,7 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.pending import Pending
 from tests.faults.trace import Image
 from tidemill.errors import DiskFull, StorageFailed, TidemillError
-from tidemill.files.upkeep import segment_facts, shelf, survivors
+from tidemill.files.upkeep import shelf
 
 Tally: TypeAlias = Callable[[str, int], None]
 
@@ -51,9 +51,7 @@ STEPS: list[Callable[[DrivenQueue], None]] = [
 
 
 @pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
-    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
+def _small_shelf(small_limits: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shelf, "SHELF_MEMORY_BYTES_MAX", 300)
 
 

@@ -19,7 +19,9 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
 from tidemill.files.folder.folder_options import SyncMode
-from tidemill.files.upkeep import segment_facts, survivors
+from tidemill.files.upkeep import segment_facts
+
+pytestmark = pytest.mark.usefixtures("small_limits")
 
 Step: TypeAlias = Callable[[DrivenQueue], None]
 Tally: TypeAlias = Callable[[str, int], None]
@@ -39,12 +41,6 @@ STEPS: dict[str, Step] = {
     "clear": lambda queue: queue.clear(MAIN),
 }
 OURS = ("look", "look and die", "consume")
-
-
-@pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 def _driven(names: tuple[str, ...], sync: SyncMode) -> DrivenQueue:

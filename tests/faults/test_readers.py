@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.watched_child import SEGMENT_BYTES, digest, open_owner
+from tests.files.small_segments import disk_bytes
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,11 +133,6 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _disk_bytes(path: Path) -> int:
-    files = {file.stat().st_ino: file.stat().st_size for file in path.rglob("*") if file.is_file()}
-    return sum(files.values())
-
-
 def _watch(tmp_path: Path, readers: int, lives: int, log_bytes: int, seed: int) -> tuple[int, int]:
     """Returns how many looks were judged, and how many operations there were."""
     folder, log = tmp_path / "queue", tmp_path / "log"
@@ -192,7 +188,7 @@ def _check_disk(folder: Path) -> None:
         owner.clear()
         owner._core.maintenance.run_round()
         assert list((folder / "readers").iterdir()) == []
-        assert _disk_bytes(folder) <= 3 * SEGMENT_BYTES
+        assert disk_bytes(folder) <= 3 * SEGMENT_BYTES
 
 
 def test_readers_see_only_what_was(tmp_path: Path) -> None:

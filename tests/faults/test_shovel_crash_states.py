@@ -21,7 +21,8 @@ from tests.faults.memory_fs import MemoryFileSystem
 from tests.faults.trace import Mark
 from tidemill.errors import TidemillError
 from tidemill.files.queue.priority_queue import PriorityQueue
-from tidemill.files.upkeep import segment_facts, survivors
+
+pytestmark = pytest.mark.usefixtures("small_limits")
 
 Tally: TypeAlias = Callable[[str, int], None]
 Fill: TypeAlias = Callable[[PriorityQueue, PriorityQueue, UniqueValues], None]
@@ -38,12 +39,6 @@ MODES = [
     Modes("data", "index"),
     Modes("none", "none"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survivors, "CARRY_ROWS_MAX", 3)
-    monkeypatch.setattr(segment_facts, "TINY_FRAMES_MIN", 4)
 
 
 def _several_segments(source: PriorityQueue, values: UniqueValues) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
+from tests.files.small_segments import SEGMENT, queue_at, segments_bytes
 from tidemill.files.disk.filesystem import LocalFile, LocalFileSystem
 from tidemill.files.folder.folder import Folder
 from tidemill.files.merge.cursor import Cursor
@@ -20,21 +21,11 @@ from tidemill.files.sharing import pointers
 from tidemill.files.shovel import handover
 from tidemill.files.upkeep import carry
 
-SEGMENT = 32 * 1024
 WITHIN_S = 60
-
-
-def owner_at(path: Path, **options: object) -> tm.PriorityQueue:
-    given = {"segment_bytes": SEGMENT, "maintain_in_background": False, "sync": "none", **options}
-    return tm.PriorityQueue(path, **given)  # type: ignore[arg-type]
 
 
 def reader_at(path: Path) -> tm.PriorityQueue:
     return tm.PriorityQueue(path, read_only=True)
-
-
-def segments_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in (path / "journal").glob("*.segment"))
 
 
 def read_all(consumer: tm.Consumer, rows_max: int = 37) -> list[tuple[int, int]]:
@@ -50,7 +41,7 @@ def read_all(consumer: tm.Consumer, rows_max: int = 37) -> list[tuple[int, int]]
 
 def test_items_come_in_the_order_of_arrival_whatever_was_popped(tmp_path: Path) -> None:
     dice = random.Random(4)
-    with owner_at(tmp_path, bucket=tm.Width(10)) as queue:
+    with queue_at(tmp_path, bucket=tm.Width(10)) as queue:
         audit = queue.fork("audit")
         consumer = queue.consumer("billing")
         pushed: list[tuple[int, int]] = []
@@ -70,7 +61,7 @@ def test_items_come_in_the_order_of_arrival_whatever_was_popped(tmp_path: Path) 
 
 
 def test_segments_wait_for_consumers_and_go_when_they_have_acked(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         consumer = queue.consumer("slow")
         for number in range(500):
             queue.push([(number % 7, b"%d" % number + bytes(400))])
@@ -83,7 +74,7 @@ def test_segments_wait_for_consumers_and_go_when_they_have_acked(tmp_path: Path)
 
 
 def test_removing_a_consumer_gives_disk_back(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         consumer = queue.consumer("idle")
         for number in range(500):
             queue.push([(number, bytes(400))])
@@ -97,7 +88,7 @@ def test_removing_a_consumer_gives_disk_back(tmp_path: Path) -> None:
 
 
 def test_what_only_a_consumer_needs_is_carried_and_no_fork_sees_it(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         queue.push([(1_000 + number, b"stays") for number in range(5)])
         consumer = queue.consumer("late")
         receipt = queue.push([(number, b"popped") for number in range(10)])
@@ -114,12 +105,12 @@ def test_what_only_a_consumer_needs_is_carried_and_no_fork_sees_it(tmp_path: Pat
         assert batch.seqs.to_pylist() == list(range(receipt.first, receipt.last + 1))
         assert batch.values.to_pylist() == [b"popped"] * 10
         assert len(read_all(consumer)) == 110
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         assert queue.pop(-1).keys.to_pylist() == list(range(1_000, 1_005))
 
 
 def test_a_pointer_lasts_and_moves_forward_only(tmp_path: Path) -> None:
-    with owner_at(tmp_path, sync="full") as queue:
+    with queue_at(tmp_path, sync="full") as queue:
         with queue.consumer("billing") as consumer:
             queue.push([(1, b"a"), (2, b"b"), (3, b"c")])
             consumer.ack(2)
@@ -134,7 +125,7 @@ def test_a_pointer_lasts_and_moves_forward_only(tmp_path: Path) -> None:
                     consumer.read(many)  # type: ignore[arg-type]
         with pytest.raises(tm.Closed):
             consumer.ack(3)
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         assert queue.consumers() == {"billing": 2}
         with queue.consumer("billing", start="earliest") as consumer:
             assert consumer.read().rows() == [(3, b"c")]
@@ -142,7 +133,7 @@ def test_a_pointer_lasts_and_moves_forward_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("start", "first"), [("latest", 4), ("earliest", 1), (2, 2), (99, 4)])
 def test_a_new_consumer_begins_where_it_is_told(tmp_path: Path, start: object, first: int) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         queue.push([(1, b""), (2, b""), (3, b"")])
         consumer = queue.consumer("new", start=start)  # type: ignore[arg-type]
         queue.push([(0, b"")])
@@ -151,7 +142,7 @@ def test_a_new_consumer_begins_where_it_is_told(tmp_path: Path, start: object, f
 
 @pytest.mark.parametrize("start", [0, -1, True, "yesterday", None, 1.0])
 def test_a_beginning_that_makes_no_sense_leaves_no_trace(tmp_path: Path, start: object) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         with pytest.raises(tm.InvalidInput):
             queue.consumer("new", start=start)  # type: ignore[arg-type]
         for name in ("", "../up", ".hidden", "a/b", 5):
@@ -162,7 +153,7 @@ def test_a_beginning_that_makes_no_sense_leaves_no_trace(tmp_path: Path, start: 
 
 
 def test_one_handle_at_a_time_uses_a_consumer(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path) as queue, reader_at(tmp_path) as reader:
         consumer = queue.consumer("billing")
         with pytest.raises(tm.Locked, match="billing"):
             reader.consumer("billing")
@@ -172,7 +163,7 @@ def test_one_handle_at_a_time_uses_a_consumer(tmp_path: Path) -> None:
 
 
 def test_a_reader_process_moves_a_pointer_and_the_owner_gives_disk_back(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         queue.consumer("billing").close()
         for number in range(400):
             queue.push([(number % 5, b"%d" % number + bytes(400))])
@@ -193,7 +184,7 @@ def test_a_reader_process_moves_a_pointer_and_the_owner_gives_disk_back(tmp_path
 
 
 def test_a_consumer_raises_in_the_child_of_a_fork(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         consumer = queue.consumer("billing")
         queue.push([(1, b"a")])
         pid = os.fork()
@@ -212,7 +203,7 @@ def test_a_consumer_raises_in_the_child_of_a_fork(tmp_path: Path) -> None:
 
 def test_a_pointer_behind_the_end_goes_back_with_it(tmp_path: Path) -> None:
     """Without syncs, a power cut may take items that a consumer had acked."""
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         consumer = queue.consumer("billing")
         queue.push([(1, b"kept")])
         queue.sync()
@@ -225,7 +216,7 @@ def test_a_pointer_behind_the_end_goes_back_with_it(tmp_path: Path) -> None:
     (tmp_path / "head").unlink()  # After a power cut it is that of another boot.
     with reader_at(tmp_path) as reader, reader.consumer("billing") as consumer:
         assert len(consumer.read()) == 0
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         assert queue.consumers() == {"billing": 1}
         queue.push([(4, b"new"), (5, b"new")])
         with queue.consumer("billing") as consumer:
@@ -234,7 +225,7 @@ def test_a_pointer_behind_the_end_goes_back_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["scribbled", "cut off"])
 def test_a_pointer_that_cannot_be_read_holds_back_everything(tmp_path: Path, damage: str) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         with queue.consumer("billing") as consumer:
             queue.push([(1, b"a"), (2, b"b")])
             consumer.ack(2)
@@ -248,7 +239,7 @@ def test_a_pointer_that_cannot_be_read_holds_back_everything(tmp_path: Path, dam
 
 
 def test_a_torn_pointer_leaves_the_one_before(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         path = tmp_path / "consumers" / "billing"
         with queue.consumer("billing") as consumer:
             queue.push([(key, b"") for key in range(9)])
@@ -269,7 +260,7 @@ def test_a_consumer_that_begins_while_disk_is_given_back_misses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It begins between the owner's look at the pointers and the end of a segment."""
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         for number in range(100):
             queue.push([(number, bytes(400))])
         queue.pop(60)
@@ -292,7 +283,7 @@ def test_a_consumer_that_begins_while_disk_is_given_back_misses_nothing(
 
 
 def test_shovels_leave_consumers_what_they_have_yet_to_read(tmp_path: Path) -> None:
-    with owner_at(tmp_path / "from") as source, owner_at(tmp_path / "to") as target:
+    with queue_at(tmp_path / "from") as source, queue_at(tmp_path / "to") as target:
         here, there = source.consumer("here"), target.consumer("there")
         for number in range(200):
             source.push([(number, bytes(400))])
@@ -316,7 +307,7 @@ def test_a_consumer_that_begins_while_segments_are_handed_over_misses_nothing(
         return detach(folder, cursor)
 
     monkeypatch.setattr(handover, "_detach", late)
-    with owner_at(tmp_path / "from") as source, owner_at(tmp_path / "to") as target:
+    with queue_at(tmp_path / "from") as source, queue_at(tmp_path / "to") as target:
         for number in range(200):
             source.push([(number, bytes(400))])
         with reader_at(tmp_path / "from") as reader:
@@ -327,7 +318,7 @@ def test_a_consumer_that_begins_while_segments_are_handed_over_misses_nothing(
 
 
 def test_a_removal_that_was_broken_off_is_finished_by_whoever_comes_next(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         queue.push([(1, b"a")])
         with queue.consumer("billing", start="earliest") as billing:
             billing.ack(1)
@@ -346,7 +337,7 @@ def test_a_removal_that_fails_keeps_nobody_out(
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "the disk says no")
 
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         billing = queue.consumer("billing")
         queue.push([(1, b"a")])
         with monkeypatch.context() as failing:
@@ -378,7 +369,7 @@ def test_of_threads_that_make_one_consumer_one_has_it(tmp_path: Path) -> None:
         except tm.TidemillError as error:
             outcomes.append(type(error))
 
-    with owner_at(tmp_path, file_system=Slow()) as queue:
+    with queue_at(tmp_path, file_system=Slow()) as queue:
         threads = [threading.Thread(target=make) for _ in range(2)]
         for thread in threads:
             thread.start()
@@ -390,14 +381,14 @@ def test_of_threads_that_make_one_consumer_one_has_it(tmp_path: Path) -> None:
 
 
 def test_what_a_crash_left_of_a_consumer_is_swept_away_by_the_next_owner(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         for name in ("billing", "audit"):
             queue.consumer(name).close()
     folder = tmp_path / "consumers"
     (folder / ".search.4711-0").write_bytes(b"TMCP")
     os.truncate(folder / "audit", 0)
     (folder / ".lock").touch()  # as a log has it
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         assert sorted(os.listdir(folder)) == [".lock", "billing"]
         assert queue.consumers() == {"billing": 0}
 
@@ -413,14 +404,14 @@ def test_a_consumer_is_made_although_an_owner_sweeps_meanwhile(tmp_path: Path) -
             super().link(source, target)
 
     fs = Swept()
-    with owner_at(tmp_path, file_system=fs) as queue:
+    with queue_at(tmp_path, file_system=fs) as queue:
         queue.consumer("billing")
         assert fs.turns == 2
         assert os.listdir(tmp_path / "consumers") == ["billing"]
 
 
 def test_names_of_consumers_differ_by_more_than_case(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         queue.consumer("billing")
         with pytest.raises(tm.InvalidName, match="differs from the existing 'billing' by case"):
             queue.consumer("Billing")
@@ -428,7 +419,7 @@ def test_names_of_consumers_differ_by_more_than_case(tmp_path: Path) -> None:
 
 
 def test_a_consumer_follows_pushes_of_many_threads(tmp_path: Path) -> None:
-    with owner_at(tmp_path, maintain_in_background=True) as queue, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path, maintain_in_background=True) as queue, reader_at(tmp_path) as reader:
         consumer = reader.consumer("billing")
 
         def push(thread: int) -> None:
@@ -451,7 +442,7 @@ def test_a_consumer_that_comes_before_the_owner_does_not_stand_behind_the_end(
     tmp_path: Path,
 ) -> None:
     """A power cut took items that need not be synced; the pointer was."""
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         queue.push([(key, b"old") for key in range(1, 6)])
         queue.consumer("billing").close()
     fs = LocalFileSystem()
@@ -461,13 +452,13 @@ def test_a_consumer_that_comes_before_the_owner_does_not_stand_behind_the_end(
     with reader_at(tmp_path) as reader:
         billing = reader.consumer("billing")
         assert billing.pointer == 5
-        with owner_at(tmp_path) as queue:
+        with queue_at(tmp_path) as queue:
             queue.push([(key, b"new") for key in range(6, 14)])
             assert [key for _, key in read_all(billing)] == list(range(6, 14))
 
 
 def test_what_was_consumed_before_a_shovel_reaches_no_consumer(tmp_path: Path) -> None:
-    source, target = owner_at(tmp_path / "source"), owner_at(tmp_path / "target")
+    source, target = queue_at(tmp_path / "source"), queue_at(tmp_path / "target")
     with source, target:
         billing = target.consumer("billing")
         for key in range(100):
@@ -482,7 +473,7 @@ def test_items_of_any_size_are_read_in_batches_of_bounded_size(
 ) -> None:
     """Arrow cannot hold more than 2 GiB in a column of a batch, and items may have 64 MiB."""
     monkeypatch.setattr(consumers, "READ_BYTES_MAX", 20_000)
-    with owner_at(tmp_path) as queue:
+    with queue_at(tmp_path) as queue:
         billing = queue.consumer("billing")
         for key in range(40):
             queue.push([(key, bytes(3_000)), (key, b"")])
@@ -505,13 +496,13 @@ def test_items_of_any_size_are_read_in_batches_of_bounded_size(
 
 def test_a_consumer_goes_on_when_an_owner_adds_a_column(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.int64())])
-    with owner_at(tmp_path, schema=schema) as queue:
+    with queue_at(tmp_path, schema=schema) as queue:
         queue.push([(key, {"n": key}) for key in range(5)])
     with reader_at(tmp_path) as reader:
         billing = reader.consumer("billing", start="earliest")
         assert len(billing.read(2)) == 2  # The others are in memory by now.
         billing.ack(1)
-        with owner_at(tmp_path, schema=pa.schema([*schema, ("city", pa.string())])) as queue:
+        with queue_at(tmp_path, schema=pa.schema([*schema, ("city", pa.string())])) as queue:
             queue.push([(9, {"n": 9, "city": "Oslo"})])
             found = billing.read(10)
             assert found.seqs.to_pylist() == [2, 3, 4, 5, 6]

@@ -19,6 +19,7 @@ import pytest
 
 import tidemill as tm
 from tests.files.golden_folders import STATES, contents, unpack
+from tests.files.small_segments import files_of
 from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.files.doctor import Progress, Report, Severity
 from tidemill.files.format.record import ENVELOPE_BYTES
@@ -38,14 +39,6 @@ def codes(report: Report, least: Severity = Severity.NOTE) -> set[str]:
     """The codes of the findings that are at least so bad."""
     order = list(Severity)
     return {one.code for one in report.findings if order.index(one.severity) >= order.index(least)}
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def scribble(path: Path, at: int) -> None:

@@ -18,6 +18,7 @@ import pytest
 import tidemill as tm
 from tests.faults.io_errors import FailingFile, FailingFileSystem
 from tests.files.counting_fs import CountingFileSystem
+from tests.files.small_segments import SEGMENT, disk_bytes, queue_at
 from tidemill.files.disk.filesystem import File, LocalFileSystem
 from tidemill.files.journal.head import read_head
 from tidemill.files.journal.segment import Segment
@@ -27,23 +28,11 @@ from tidemill.files.readers.reach import read_reach
 from tidemill.files.readers.tail import read_tail
 from tidemill.files.sharing.pin import Pin, sweep_readers
 
-SEGMENT = 32 * 1024
 MODES = ("none", "data", "index", "full")
-
-
-def owner_at(path: Path, **options: object) -> tm.PriorityQueue:
-    given = {"segment_bytes": SEGMENT, "maintain_in_background": False, "sync": "none", **options}
-    return tm.PriorityQueue(path, **given)  # type: ignore[arg-type]
 
 
 def reader_at(path: Path, **options: object) -> tm.PriorityQueue:
     return tm.PriorityQueue(path, read_only=True, **options)  # type: ignore[arg-type]
-
-
-def disk_bytes(path: Path) -> int:
-    """What all files take, each counted once however many names it has."""
-    files = {file.stat().st_ino: file.stat().st_size for file in path.rglob("*") if file.is_file()}
-    return sum(files.values())
 
 
 def same(owner: tm.PriorityQueue, reader: tm.PriorityQueue) -> None:
@@ -61,7 +50,7 @@ def same(owner: tm.PriorityQueue, reader: tm.PriorityQueue) -> None:
 @pytest.mark.parametrize("sync", MODES)
 def test_a_reader_sees_each_operation_when_it_has_returned(tmp_path: Path, sync: str) -> None:
     dice = random.Random(3)
-    owner = owner_at(tmp_path, sync=sync, bucket=tm.Width(40))
+    owner = queue_at(tmp_path, sync=sync, bucket=tm.Width(40))
     with owner, reader_at(tmp_path) as reader:
         same(owner, reader)
         for number in range(120):
@@ -91,7 +80,7 @@ def test_a_reader_sees_each_operation_when_it_has_returned(tmp_path: Path, sync:
 
 
 def test_a_reader_follows_through_segments_that_come_and_go(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path) as owner, reader_at(tmp_path) as reader:
         owner.push([(key, b"stays") for key in range(1_000, 1_011)])
         for number in range(600):
             owner.push([(number % 11, bytes(400))])
@@ -103,7 +92,7 @@ def test_a_reader_follows_through_segments_that_come_and_go(tmp_path: Path) -> N
 
 
 def test_a_reader_that_looks_rarely_starts_again(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path) as owner, reader_at(tmp_path) as reader:
         for round_ in range(4):
             for number in range(300):
                 owner.push([(number, bytes(400))])
@@ -115,7 +104,7 @@ def test_a_reader_that_looks_rarely_starts_again(tmp_path: Path) -> None:
 def test_opening_reads_summaries_and_not_items(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         for number in range(1_000):
             owner.push([(number, bytes(400))])
         owner._core.maintenance.run_round()
@@ -133,7 +122,7 @@ def test_opening_reads_summaries_and_not_items(
 
 
 def test_a_reader_changes_nothing_and_says_so(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         owner.push([(1, b"a")])
         owner.fork("audit")
         with reader_at(tmp_path) as reader:
@@ -161,20 +150,20 @@ def test_a_reader_changes_nothing_and_says_so(tmp_path: Path) -> None:
 
 
 def test_readers_need_no_owner(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         owner.push([(2, b"b"), (1, b"a")])
         owner.fork("audit").pop()
     with reader_at(tmp_path) as one, reader_at(tmp_path) as two:
         assert one.peek(5).rows() == two.peek(5).rows() == [(1, b"a"), (2, b"b")]
         assert one.fork("audit").peek(5).rows() == [(2, b"b")]
-        with owner_at(tmp_path) as owner:
+        with queue_at(tmp_path) as owner:
             owner.push([(0, b"new")])
             assert [len(one), len(two), len(owner)] == [3, 3, 3]
         assert one.peek().rows() == [(0, b"new")]
 
 
 def test_a_reader_takes_no_lock_from_an_owner_and_leaves_the_journal_alone(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         owner.push([(1, b"a")])
     before = {
         file.name: (file.stat().st_mtime_ns, file.read_bytes())
@@ -182,7 +171,7 @@ def test_a_reader_takes_no_lock_from_an_owner_and_leaves_the_journal_alone(tmp_p
     }
     with reader_at(tmp_path) as reader:
         assert len(reader) == 1
-        with owner_at(tmp_path):
+        with queue_at(tmp_path):
             pass
     reader = reader_at(tmp_path)
     assert len(reader) == 1
@@ -201,7 +190,7 @@ def test_a_folder_that_is_no_queue_is_refused_and_left_as_it_is(tmp_path: Path) 
 
 
 def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    with owner_at(tmp_path, bucket=tm.Width(7)):
+    with queue_at(tmp_path, bucket=tm.Width(7)):
         pass
     with pytest.raises(tm.BucketMismatch):
         reader_at(tmp_path, bucket=tm.Width(8))
@@ -212,19 +201,19 @@ def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_schema_that_grows_is_seen_when_the_owner_opens_with_it(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         owner.push([(1, b"a")])
     with reader_at(tmp_path) as reader:
         assert reader.scan().read_all().column_names == ["seq", "key", "time", "value"]
         wider = pa.schema([pa.field("value", pa.binary(), nullable=False), ("more", pa.int64())])
-        with owner_at(tmp_path, schema=wider) as owner:
+        with queue_at(tmp_path, schema=wider) as owner:
             owner.push([(2, {"value": b"b", "more": 5})])
             found = reader.scan(columns=["value", "more"]).read_all().to_pylist()
             assert found == [{"value": b"a", "more": None}, {"value": b"b", "more": 5}]
 
 
 def test_a_scan_of_a_reader_outlives_what_the_owner_retires(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path) as owner, reader_at(tmp_path) as reader:
         owner.push([(key, bytes(200)) for key in range(100)])
         for key in range(500):
             owner.push([(key, bytes(200))])
@@ -240,14 +229,14 @@ def test_a_scan_of_a_reader_outlives_what_the_owner_retires(tmp_path: Path) -> N
 
 
 def test_a_scan_outlives_a_change_of_owner(tmp_path: Path) -> None:
-    owner = owner_at(tmp_path, bucket=tm.Width(50))
+    owner = queue_at(tmp_path, bucket=tm.Width(50))
     owner.push([(key, bytes(200)) for key in range(500)])
     with reader_at(tmp_path) as reader:
         expected = pa.Table.from_batches([owner.peek(-1).to_arrow()])
         scan = reader.scan()
         first = scan.read_next_batch()
         owner.close()
-        with owner_at(tmp_path) as owner:
+        with queue_at(tmp_path) as owner:
             owner.clear()
             for _ in range(200):
                 owner.push([(1, bytes(300))])
@@ -261,7 +250,7 @@ def test_a_scan_outlives_a_change_of_owner(tmp_path: Path) -> None:
 
 
 def test_disk_comes_back_when_readers_end(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         for key in range(500):
             owner.push([(key, bytes(400))])
         reader = reader_at(tmp_path)
@@ -278,7 +267,7 @@ def test_disk_comes_back_when_readers_end(tmp_path: Path) -> None:
 
 
 def test_disk_comes_back_when_a_reader_was_killed(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         for key in range(500):
             owner.push([(key, bytes(400))])
         reading, writing = os.pipe()
@@ -304,7 +293,7 @@ def test_disk_comes_back_when_a_reader_was_killed(tmp_path: Path) -> None:
 def test_sweeping_leaves_the_living_alone(tmp_path: Path) -> None:
     fs = LocalFileSystem()
     assert sweep_readers(fs, tmp_path) == []
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         owner.push([(1, b"a")])
         with reader_at(tmp_path) as reader:
             left = tmp_path / "readers" / "1-1"
@@ -320,7 +309,7 @@ def test_sweeping_leaves_the_living_alone(tmp_path: Path) -> None:
 def test_a_reader_that_may_not_pin_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         owner.push([(1, b"a")])
 
     def refuse(*_: object) -> None:
@@ -336,7 +325,7 @@ def test_a_reader_that_may_not_pin_says_why(
 
 
 def test_a_reader_raises_in_the_child_of_a_fork(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         owner.push([(1, b"a")])
         with reader_at(tmp_path) as reader:
             audit = owner.fork("audit")
@@ -367,7 +356,7 @@ def test_a_reader_raises_in_the_child_of_a_fork(tmp_path: Path) -> None:
 
 
 def test_a_peek_can_wait_for_the_owner(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path) as owner, reader_at(tmp_path) as reader:
         found: list[object] = []
         thread = threading.Thread(target=lambda: found.append(reader.peek(wait_s=30).rows()))
         thread.start()
@@ -380,7 +369,7 @@ def test_a_peek_can_wait_for_the_owner(tmp_path: Path) -> None:
 def test_many_threads_share_a_reader(tmp_path: Path) -> None:
     wrong: list[object] = []
     done = threading.Event()
-    with owner_at(tmp_path, maintain_in_background=True) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path, maintain_in_background=True) as owner, reader_at(tmp_path) as reader:
         owner.push([(0, b"+"), (0, b"-")])
 
         def look() -> None:
@@ -403,7 +392,7 @@ def test_many_threads_share_a_reader(tmp_path: Path) -> None:
 
 
 def test_readers_of_both_queues_see_a_shovel(tmp_path: Path) -> None:
-    with owner_at(tmp_path / "from") as source, owner_at(tmp_path / "to") as target:
+    with queue_at(tmp_path / "from") as source, queue_at(tmp_path / "to") as target:
         source.push([(key, b"x" * 400) for key in range(200)])
         for key in range(200):
             source.push([(key, b"y" * 400)])
@@ -433,7 +422,7 @@ def test_what_must_be_synced_is_not_shown_before_it_is(
     tmp_path: Path, sync: str, shown: int
 ) -> None:
     fs = CountingFileSystem()
-    with owner_at(tmp_path, sync=sync, file_system=fs) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path, sync=sync, file_system=fs) as owner, reader_at(tmp_path) as reader:
         owner.push([(1, b"a")])
         fs.may_sync.clear()
         fs.sync_began.clear()
@@ -458,7 +447,7 @@ def test_what_must_be_synced_is_not_shown_before_it_is(
 def test_without_a_head_that_says_anything_all_that_is_whole_is_shown(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with owner_at(tmp_path, sync="full") as owner:
+    with queue_at(tmp_path, sync="full") as owner:
         owner.push([(1, b"a")])
         before = (tmp_path / "head").read_bytes()
         owner.push([(2, b"b")])
@@ -475,7 +464,7 @@ def test_without_a_head_that_says_anything_all_that_is_whole_is_shown(
         monkeypatch.setattr(LocalFileSystem, "boot_id", lambda _: b"the boot after  ")
     with reader_at(tmp_path) as reader:
         assert reader.peek(5).rows() == [(1, b"a"), (2, b"b")]
-        with owner_at(tmp_path) as owner:
+        with queue_at(tmp_path) as owner:
             owner.push([(3, b"c")])
             assert len(reader) == 3
 
@@ -486,7 +475,7 @@ def test_a_killed_owner_leaves_readers_with_all_it_was_told(tmp_path: Path, sync
     for life in range(1, 4):
         pid = os.fork()
         if not pid:
-            owner = owner_at(tmp_path, sync=sync)
+            owner = queue_at(tmp_path, sync=sync)
             for number in range(100):
                 owner.push([(number, bytes(200)), (number, b"")])
                 owner.pop()
@@ -503,7 +492,7 @@ def test_a_killed_owner_leaves_readers_with_all_it_was_told(tmp_path: Path, sync
 
 def test_what_an_owner_takes_back_disappears(tmp_path: Path) -> None:
     fs = FailingFileSystem(LocalFileSystem(), error=errno.ENOSPC, partial_bytes=600)
-    owner = owner_at(tmp_path, file_system=fs)
+    owner = queue_at(tmp_path, file_system=fs)
     with reader_at(tmp_path) as reader:
         owner.push([(1, b"a")])
         assert len(reader) == 1
@@ -524,7 +513,7 @@ def test_what_an_owner_takes_back_disappears(tmp_path: Path) -> None:
 
 def test_the_spine_says_how_far_a_reader_may_go(tmp_path: Path) -> None:
     fs = LocalFileSystem()
-    with owner_at(tmp_path, sync="full") as owner:
+    with queue_at(tmp_path, sync="full") as owner:
         journal = owner._core.folder.journal
         head = read_head(fs, tmp_path)
         assert head is not None
@@ -567,7 +556,7 @@ class Spineless(LocalFileSystem):
 @pytest.mark.parametrize("fails_open", [True, False])
 def test_without_a_spine_the_head_says_how_far(tmp_path: Path, fails_open: bool) -> None:
     fs = Spineless(fails_open=fails_open)
-    with owner_at(tmp_path, sync="full", file_system=fs) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path, sync="full", file_system=fs) as owner, reader_at(tmp_path) as reader:
         for number in range(3):
             owner.push([(number, b"a")])
             assert len(reader) == number + 1
@@ -579,7 +568,7 @@ def test_without_a_spine_the_head_says_how_far(tmp_path: Path, fails_open: bool)
 def test_readers_see_all_while_an_owner_opens_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = owner_at(tmp_path, sync="full")
+    owner = queue_at(tmp_path, sync="full")
     for number in range(10):
         owner.push([(number, b"a")])
     owner._core.folder.let_go()  # as if it had been killed
@@ -592,14 +581,14 @@ def test_readers_see_all_while_an_owner_opens_the_folder(
             seen.append(len(reader))
 
     monkeypatch.setattr(SpineFile, "begin", looked_at)
-    owner_at(tmp_path, sync="full").close()
+    queue_at(tmp_path, sync="full").close()
     assert seen == [10]
 
 
 def test_a_head_that_could_not_be_written_is_written_with_the_next_operation(
     tmp_path: Path,
 ) -> None:
-    with owner_at(tmp_path, sync="full") as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path, sync="full") as owner, reader_at(tmp_path) as reader:
         owner.push([(0, b"a")])
         head = owner._core.folder.journal._head
         failing = FailingFileSystem(LocalFileSystem())
@@ -623,7 +612,7 @@ def test_a_segment_that_was_sealed_while_a_reader_looked_is_not_missed(tmp_path:
                 owner.push([(2, b"b")])
             return super().open(path, write=write, create=create)
 
-    with owner_at(tmp_path, sync="full") as owner:
+    with queue_at(tmp_path, sync="full") as owner:
         owner.push([(1, b"a")])
         reach = read_reach(Rolling(), tmp_path)
         assert len(owner) == 2
@@ -632,7 +621,7 @@ def test_a_segment_that_was_sealed_while_a_reader_looked_is_not_missed(tmp_path:
 
 
 def test_an_operation_that_is_not_whole_is_not_shown(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner, reader_at(tmp_path) as reader:
+    with queue_at(tmp_path) as owner, reader_at(tmp_path) as reader:
         owner.push([(1, b"a")])
         whole = owner._core.folder.journal.active.end
         owner.push([(0, bytes(100)), (1 << 40, bytes(100))])
@@ -649,7 +638,7 @@ def test_an_operation_that_is_not_whole_is_not_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["abort", "continue"])
 @pytest.mark.parametrize("when", ["open", "later"])
 def test_damage_is_an_error_or_passed_over(tmp_path: Path, mode: str, when: str) -> None:
-    with owner_at(tmp_path, sync="full") as owner:
+    with queue_at(tmp_path, sync="full") as owner:
         if when == "later":
             reader = reader_at(tmp_path, on_corruption=mode)
         for key in range(5):
@@ -675,7 +664,7 @@ def test_damage_is_an_error_or_passed_over(tmp_path: Path, mode: str, when: str)
 
 def test_opening_reads_no_bodies_that_were_written(tmp_path: Path) -> None:
     segment_bytes = 4 * 1024 * 1024
-    with owner_at(tmp_path, sync="full", segment_bytes=segment_bytes) as owner:
+    with queue_at(tmp_path, sync="full", segment_bytes=segment_bytes) as owner:
         for key in range(10):
             owner.push([(key, bytes(200_000))])
         fs = CountingFileSystem()
@@ -687,7 +676,7 @@ def test_opening_reads_no_bodies_that_were_written(tmp_path: Path) -> None:
 
 
 def test_damage_in_a_sealed_segment_is_found_when_it_is_read(tmp_path: Path) -> None:
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         for key in range(300):
             owner.push([(key, bytes(400))])
         owner._core.maintenance.run_round()
@@ -711,7 +700,7 @@ def test_damage_to_what_a_sealed_segment_ends_with_is_an_error_without_its_summa
     tmp_path: Path,
 ) -> None:
     """No record behind it says that it was synced; the next segment says that it was there."""
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         for key in range(300):
             owner.push([(key, bytes(400))])
         assert len(owner._core.folder.journal.segments) > 3
@@ -729,7 +718,7 @@ def test_damage_to_what_a_sealed_segment_ends_with_is_an_error_without_its_summa
 
 def test_a_missing_segment_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followers, "_ATTEMPTS", 3)
-    with owner_at(tmp_path) as owner:
+    with queue_at(tmp_path) as owner:
         for key in range(300):
             owner.push([(key, bytes(400))])
     (tmp_path / "journal" / f"{2:016d}.segment").unlink()

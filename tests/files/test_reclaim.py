@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tidemill as tm
+from tests.files.small_segments import SEGMENT, queue_at, segments_bytes
 from tidemill.files.commit.operation import Retire
 from tidemill.files.format.frame_table import Entry
 from tidemill.files.upkeep import maintenance, survivors
@@ -20,17 +21,7 @@ from tidemill.files.upkeep.maintenance import choose_rewrites
 from tidemill.files.upkeep.segment_facts import SegmentFacts
 from tidemill.limits import SEGMENT_BYTES
 
-SEGMENT = 32 * 1024
 HALF_AN_HOUR_S = 1800
-
-
-def queue_at(path: Path, **options: object) -> tm.PriorityQueue:
-    given = {"segment_bytes": SEGMENT, "maintain_in_background": False, "sync": "none", **options}
-    return tm.PriorityQueue(path, **given)  # type: ignore[arg-type]
-
-
-def segments_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in (path / "journal").glob("*.segment"))
 
 
 @pytest.mark.parametrize("forks", [0, 1, 3])

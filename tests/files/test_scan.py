@@ -12,15 +12,9 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
+from tests.files.small_segments import queue_at
 from tidemill.files.upkeep.carry import carry
 from tidemill.limits import INT64_MAX, INT64_MIN
-
-SEGMENT = 32 * 1024
-
-
-def queue_at(path: Path, **options: object) -> tm.PriorityQueue:
-    given = {"segment_bytes": SEGMENT, "maintain_in_background": False, "sync": "none", **options}
-    return tm.PriorityQueue(path, **given)  # type: ignore[arg-type]
 
 
 def segments_on_disk(path: Path) -> int:

@@ -13,17 +13,10 @@ from tests.faults.crash_states import enumerate_states
 from tests.faults.io_errors import FailingFileSystem
 from tests.faults.memory_fs import MemoryFileSystem
 from tests.files.golden_folders import STATES, archive_of, contents, unpack
+from tests.files.small_segments import files_of
 from tests.files.test_settings import rewrite
 from tidemill.files.folder.upgrade import upgrade
 from tidemill.files.format.settings import FORMAT, FORMATS_OLD, NAME
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -55,43 +48,43 @@ def test_every_format_has_a_golden_folder() -> None:
 def test_an_older_format_is_refused_with_the_command_that_helps(state: str, tmp_path: Path) -> None:
     unpack(1, tmp_path)
     folder = tmp_path / state
-    before = _files(folder)
+    before = files_of(folder)
     with pytest.raises(tm.OldFormat, match=f"run `tidemill upgrade {folder}`"):
         tm.PriorityQueue(folder)
-    assert _files(folder) == before
+    assert files_of(folder) == before
 
 
 def test_an_upgrade_changes_nothing_but_the_settings(tmp_path: Path) -> None:
     unpack(1, tmp_path)
     folder = tmp_path / "closed"
-    before = _files(folder)
+    before = files_of(folder)
     assert upgrade(folder).changed
-    after = _files(folder)
+    after = files_of(folder)
     assert {name for name in after if after[name] != before.get(name)} == {NAME}
     assert json.loads(after[NAME])["format"] == FORMAT
     assert after.keys() == before.keys()
     assert not upgrade(folder).changed
-    assert _files(folder) == after
+    assert files_of(folder) == after
 
 
 def test_a_newer_format_is_not_upgraded(tmp_path: Path) -> None:
     tm.PriorityQueue(tmp_path / "queue").close()
     rewrite(tmp_path / "queue" / NAME, format=99)
-    before = _files(tmp_path)
+    before = files_of(tmp_path)
     with pytest.raises(tm.UnknownFormat, match="99"):
         upgrade(tmp_path / "queue")
-    assert _files(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_what_is_no_queue_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("dear reader")
-    before = _files(tmp_path)
+    before = files_of(tmp_path)
     for name in ("file", "other", "nowhere"):
         with pytest.raises(tm.NotAQueue, match=name):
             upgrade(tmp_path / name)
-    assert _files(tmp_path) == before
+    assert files_of(tmp_path) == before
 
 
 def test_a_folder_in_use_is_not_upgraded(tmp_path: Path) -> None:
