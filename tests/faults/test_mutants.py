@@ -140,7 +140,7 @@ def _torn_tail_kept(patch: Patch) -> None:
         return found._replace(end=found.end + 64) if found.lost and found.end else found
 
     patch.setattr(recovery, "_committed", kept)
-    patch.setattr(recovery, "_is_dirty", lambda segment: False)
+    patch.setattr(Segment, "is_dirty", lambda segment: False)
 
 
 def _commit_mark_ignored(patch: Patch) -> None:

@@ -43,7 +43,6 @@ from tidemill.files.state.state import State
 _TWICE = frozenset(
     {Kind.FORK, Kind.REMOVE, Kind.RETIRE, Kind.QUARANTINE, Kind.TRIM, Kind.NOTE, Kind.SKIP}
 )
-_ZEROES = bytes(1024 * 1024)
 
 
 class Known(NamedTuple):
@@ -382,7 +381,7 @@ class SegmentCheck:
         segment = self._segment
         if not self._is_committed and self._is_exact:
             self._wrong("commit", self.position, "the segment ends in the middle of an operation")
-        if segment.number != self._known.last and _holds_bytes_behind(segment):
+        if segment.number != self._known.last and segment.is_dirty():
             self._findings.note(
                 "rest", segment.path, "bytes follow the end of the data; nobody reads them"
             )
@@ -418,12 +417,3 @@ def _by_offset(segment: Segment) -> dict[int, Entry]:
     if segment.summary is None:
         return {}
     return {entry.offset: entry for entry in FrameList.of([(segment.number, segment.entries)])}
-
-
-def _holds_bytes_behind(segment: Segment) -> bool:
-    offset = segment.end
-    while chunk := segment.file.pread(len(_ZEROES), offset):
-        if chunk.count(0) != len(chunk):
-            return True
-        offset += len(chunk)
-    return False

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 4096  # of a disk, which are lost together
 _SECTOR_BYTES = 512  # the least that is
+_ZEROES = bytes(1024 * 1024)
 
 
 class Segment:
@@ -117,6 +118,15 @@ class Segment:
         # is sure to last. Whether the spine itself is gone does not matter.
         self.fs.sync_folder(self.path.parent)
         drop_file(self.fs, self.spine_path)
+
+    def is_dirty(self) -> bool:
+        """Whether anything but zeroes follows the end of data."""
+        offset = self.end
+        while chunk := self.file.pread(len(_ZEROES), offset):
+            if chunk != _ZEROES[: len(chunk)]:
+                return True
+            offset += len(chunk)
+        return False
 
     def sealed_with(self, entries: Entries) -> None:
         """Be sealed from the start, with these frames."""

@@ -46,7 +46,7 @@ from tidemill.files.state.state import State, read_previous_end
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"(\d{16})\.(segment|summary|spine)")
-_ZEROES = bytes(1024 * 1024)
+_CHUNK_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -225,7 +225,7 @@ class Recovery:
             if number == max(self._segments) or committed.lost:
                 # A summary that outlived its segment's seal must be gone before the segment grows.
                 self._unlink(one.segment.summary_path)
-                if _is_dirty(one.segment):
+                if one.segment.is_dirty():
                     # Behind an end mark lies what another segment left in the file.
                     if one.segment.file.pread(len(END_MARK), committed.end) != END_MARK:
                         torn += one.segment.file.size() - committed.end
@@ -249,7 +249,7 @@ class Recovery:
         offset = vouched_offset if number == segment.number else 0
         if number <= segment.number:
             while offset < segment.end:
-                chunk = segment.file.pread(min(len(_ZEROES), segment.end - offset), offset)
+                chunk = segment.file.pread(min(_CHUNK_BYTES, segment.end - offset), offset)
                 if not chunk:
                     break
                 segment.file.pwrite([chunk], offset)
@@ -396,16 +396,6 @@ def _committed(one: _Scanned, vouched: int, expected_end: int | None) -> _Commit
         kept.append(Damage(place, expected_end - end, 0, "zeroes stand where records should"))
         end = expected_end
     return _Committed(kept, end, bool(pending))
-
-
-def _is_dirty(segment: Segment) -> bool:
-    """Whether anything but zeroes follows the end of data."""
-    offset = segment.end
-    while chunk := segment.file.pread(len(_ZEROES), offset):
-        if chunk != _ZEROES[: len(chunk)]:
-            return True
-        offset += len(chunk)
-    return False
 
 
 def _spine_entry(found: Finding) -> SpineEntry:
