@@ -1,4 +1,4 @@
-"""Values as callers gave them, in words for an error message."""
+"""What messages show: values as callers gave them, and counts."""
 
 from __future__ import annotations
 
@@ -16,3 +16,12 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 (a number of too many digits, or a caller's own `__repr__`)
         return f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= _CHARACTERS_MAX else f"{text[: _CHARACTERS_MAX - 3]}..."
+
+
+def counted(number: int, noun: str, nouns: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "item"), counted(2000, "item"), counted(0, "entry", "entries")
+    ('1 item', '2,000 items', '0 entries')
+    """
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

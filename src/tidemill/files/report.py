@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from tidemill.limits import FINDINGS_MAX
+from tidemill.shown import counted
 
 
 class Severity(StrEnum):
@@ -208,12 +209,3 @@ class Findings:
                 severity, code, path, where.get("offset"), what, advice, items=where.get("items")
             )
         )
-
-
-def counted(number: int, noun: str, nouns: str | None = None) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "item"), counted(2000, "item"), counted(0, "entry", "entries")
-    ('1 item', '2,000 items', '0 entries')
-    """
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

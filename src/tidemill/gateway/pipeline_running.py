@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import TidemillError
-from tidemill.files.report import counted
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.refusal import Stopped
 from tidemill.progress import Bars
+from tidemill.shown import counted
 
 if TYPE_CHECKING:  # Who runs no pipeline need not have Spark.
     from tidemill.spark.pipelines.run import Run, SinkProgress

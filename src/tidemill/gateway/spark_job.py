@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from tidemill.files.report import counted
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.refusal import Stopped
 from tidemill.gateway.spark_session import spark_session
+from tidemill.shown import counted
 
 if TYPE_CHECKING:  # Other commands do without.
     from pyspark.sql import SparkSession

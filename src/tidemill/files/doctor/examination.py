@@ -32,9 +32,10 @@ from tidemill.files.journal.journal import JOURNAL_NAME
 from tidemill.files.journal.scan import Damage
 from tidemill.files.journal.segment import Segment, segment_path
 from tidemill.files.journal.spine import ENTRY_BYTES, unpack_entries
-from tidemill.files.report import Findings, OnProgress, Progress, Report, counted
+from tidemill.files.report import Findings, OnProgress, Progress, Report
 from tidemill.files.state.bucket import BucketFunction, choose
 from tidemill.files.state.state import State
+from tidemill.shown import counted
 
 
 class Examination:

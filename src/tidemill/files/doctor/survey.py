@@ -15,7 +15,7 @@ from tidemill.files.journal.head import BYTES as HEAD_BYTES
 from tidemill.files.journal.head import NAME as HEAD_NAME
 from tidemill.files.journal.head import is_whole
 from tidemill.files.journal.journal import JOURNAL_NAME
-from tidemill.files.report import Findings, counted
+from tidemill.files.report import Findings
 from tidemill.files.sharing.lock import NAME as LOCK_NAME
 from tidemill.files.sharing.lock import read_owner
 from tidemill.files.sharing.pin import FOLDER as READERS_NAME
@@ -24,6 +24,7 @@ from tidemill.files.sharing.pointers import FOLDER as CONSUMERS_NAME
 from tidemill.files.sharing.pointers import NOT_BEGUN, is_draft, read_slot
 from tidemill.files.staging.staging import FOLDER as STAGING_NAME
 from tidemill.files.staging.staging import staged_files
+from tidemill.shown import counted
 
 _JOURNAL_NAME = re.compile(r"\d{16}\.(segment|summary|spine|spare)")
 _QUARANTINE_NAME = re.compile(r"\d{16}-\d{10}\.(record|json)")

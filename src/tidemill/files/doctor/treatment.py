@@ -21,13 +21,14 @@ from tidemill.files.format.settings import DRAFT_NAME, LOG
 from tidemill.files.journal.journal import JOURNAL_NAME
 from tidemill.files.journal.segment import segment_path
 from tidemill.files.queue.priority_queue import PriorityQueue
-from tidemill.files.report import OnProgress, Report, counted
+from tidemill.files.report import OnProgress, Report
 from tidemill.files.sharing.lock import OwnerLock
 from tidemill.files.sharing.pin import sweep_readers
 from tidemill.files.sharing.pointers import FOLDER as CONSUMERS_NAME
 from tidemill.files.sharing.pointers import sweep_pointers
 from tidemill.files.state.bucket import BucketFunction
 from tidemill.files.upkeep.carry import carry
+from tidemill.shown import counted
 
 
 class Treatment:

@@ -19,7 +19,8 @@ from tidemill.errors import InvalidInput
 from tidemill.files import advice
 from tidemill.files.disk.filesystem import File, FileSystem
 from tidemill.files.format.record import make_place, split_place
-from tidemill.files.report import Findings, counted
+from tidemill.files.report import Findings
+from tidemill.shown import counted
 
 FOLDER = "quarantine"
 _NAME = re.compile(r"(\d{16})-(\d{10})")

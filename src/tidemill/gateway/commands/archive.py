@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import tidemill as tm
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_lock_wait, add_log, duration, size
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.log_opening import open_log, to_own
 from tidemill.gateway.spark_session import add_spark, spark_session
+from tidemill.shown import counted
 
 DETAILS = """
 Rows become Parquet files in a folder or a bucket. Each is read back and compared before the log

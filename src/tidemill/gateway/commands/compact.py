@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import add_log
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.log_opening import open_log
 from tidemill.gateway.spark_job import run_job
 from tidemill.gateway.spark_session import add_spark
+from tidemill.shown import counted
 
 if TYPE_CHECKING:  # Other commands do without.
     from pyspark.sql import SparkSession

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from tidemill.errors import InvalidInput
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync, add_yes, key
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.opening import chosen_end, open_queue
+from tidemill.shown import counted
 
 
 def run(options: argparse.Namespace, console: Console) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_on_corruption, add_queue, add_sync, add_yes
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.opening import named_fork, open_queue, open_to_look
+from tidemill.shown import counted
 
 
 def _list(options: argparse.Namespace, console: Console) -> None:

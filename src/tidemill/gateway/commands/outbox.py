@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 import tidemill as tm
-from tidemill.files.report import counted
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
+from tidemill.shown import counted
 
 
 def _create(options: argparse.Namespace, console: Console) -> None:

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 import tidemill as tm
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     Positional,
     add_fork,
@@ -28,6 +27,7 @@ from tidemill.gateway.output import open_output
 from tidemill.gateway.refusal import Stopped
 from tidemill.gateway.rows.limit import first_rows
 from tidemill.limits import WINDOW_ROWS
+from tidemill.shown import counted
 
 End: TypeAlias = tm.PriorityQueue | tm.Fork
 

@@ -16,7 +16,6 @@ from tidemill.batch import to_rows
 from tidemill.batch.schema import check_payload_schema
 from tidemill.closing import Closing
 from tidemill.files.folder.folder_options import SyncMode
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     Positional,
     add_binary,
@@ -35,6 +34,7 @@ from tidemill.gateway.refusal import Stopped
 from tidemill.gateway.rows.schema_text import parse_schema_text
 from tidemill.gateway.rows.source import RowSource, open_source
 from tidemill.gateway.sync_behind import SyncBehind
+from tidemill.shown import counted
 
 DETAILS = """
 The folder is made if it is not there. A new queue takes its columns from the first rows, unless

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 import tidemill as tm
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_queue, add_yes
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.opening import check_is_queue
+from tidemill.shown import counted
 
 
 def _list(options: argparse.Namespace, console: Console) -> None:

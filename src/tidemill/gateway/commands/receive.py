@@ -7,7 +7,6 @@ import sys
 
 import tidemill as tm
 from tidemill.batch.frame import SEQ_FIELD, TIME_FIELD
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_log, add_output, positive, seconds
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
@@ -16,6 +15,7 @@ from tidemill.gateway.log_opening import open_log, start
 from tidemill.gateway.output import open_output
 from tidemill.gateway.rows.sink import RowSink, choose_format
 from tidemill.limits import RECEIVED_ROWS_MAX
+from tidemill.shown import counted
 
 DETAILS = """
 A consumer that is not there begins at --start. Rows are acked after they were written and flushed;

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 import tidemill as tm
-from tidemill.files.report import counted
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
+from tidemill.shown import counted
 
 DETAILS = """
 Rows keep the numbers and times that they had: the log begins where the archive does, and goes on

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterator
 
 import tidemill as tm
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import (
     OneOf,
     Positional,
@@ -26,6 +25,7 @@ from tidemill.gateway.ring_opening import info_document, open_ring, problems_of,
 from tidemill.gateway.standard_streams import check_open
 from tidemill.records.address import RecordAddress
 from tidemill.records.ring_end import RingEnd
+from tidemill.shown import counted
 
 PUT_DETAILS = """
 Without a value the lines of --from go in, or of standard input, each an entry. A line is bytes as

@@ -14,7 +14,6 @@ import pyarrow as pa
 import tidemill as tm
 from tidemill.batch import to_payload
 from tidemill.batch.schema import check_payload_schema
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import OneOf, add_lock_wait, add_log
 from tidemill.gateway.command import Command
 from tidemill.gateway.commands.push import Pushed, add_input, check_input, rows_of
@@ -23,6 +22,7 @@ from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.log_opening import exists, is_folder, to_own
 from tidemill.gateway.rows.schema_text import parse_schema_text
 from tidemill.gateway.rows.source import RowSource, open_source
+from tidemill.shown import counted
 
 DETAILS = """
 The log is made if it is not there. A new one takes its columns from the first rows, unless --schema

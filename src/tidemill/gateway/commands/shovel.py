@@ -7,13 +7,13 @@ from pathlib import Path
 
 import tidemill as tm
 from tidemill.errors import InvalidInput
-from tidemill.files.report import counted
 from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
 from tidemill.gateway.opening import chosen_end, is_queue, open_queue, recorded_bucket
 from tidemill.gateway.refusal import Stopped
+from tidemill.shown import counted
 
 DETAILS = """
 The target is made, with the columns and buckets of the source, if it is not there. A crash in the

@@ -13,7 +13,7 @@ from pathlib import Path
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
 from tidemill.errors import Corrupt, MissingRows, Trimmed
-from tidemill.files.report import Findings, OnProgress, Progress, counted
+from tidemill.files.report import Findings, OnProgress, Progress
 from tidemill.limits import MIB
 from tidemill.log.archive import parquet
 from tidemill.log.archive.archive import Archive
@@ -23,6 +23,7 @@ from tidemill.log.archive.objects import Absent
 from tidemill.log.archive.report import ArchiveReport
 from tidemill.log.archive.sweeping import Unnamed, find_unnamed
 from tidemill.log.contract import LogStore
+from tidemill.shown import counted
 
 _ROWS_PER_LOOK = 1_000_000
 _BYTES_PER_LOOK = 16 * MIB

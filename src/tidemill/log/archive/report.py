@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.files.report import Verdict, counted
+from tidemill.files.report import Verdict
+from tidemill.shown import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

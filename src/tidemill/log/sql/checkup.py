@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.errors import Corrupt, MissingRows, Trimmed
-from tidemill.files.report import Findings, Verdict, counted
+from tidemill.files.report import Findings, Verdict
 from tidemill.limits import STAGED_S_MAX
 from tidemill.log.contract import Ends
 from tidemill.log.sql.store import ServerLog
 from tidemill.log.tiered import TieredLog
+from tidemill.shown import counted
 
 _ROWS_PER_LOOK = 100_000
 _BYTES_PER_LOOK = 16 << 20
