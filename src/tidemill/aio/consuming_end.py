@@ -262,11 +262,11 @@ class ConsumingEnd:
             return await self._in_turn(lambda: attempt(_limit(key_max)))
         around = self._around
         around.check()
-        deadline = around.loop.time() + wait_seconds(wait_s)
+        deadline_s = around.loop.time() + wait_seconds(wait_s)
         with around.arrivals.wait() as wait:
             async with self._turn:
                 found, due_s = await around.run(lambda: self._look(attempt, key_max))
-            while not len(found) and (left_s := deadline - around.loop.time()) > 0:
+            while not len(found) and (left_s := deadline_s - around.loop.time()) > 0:
                 await wait.sleep(min(left_s, due_s, around.core.view.wait_s_max))
                 async with self._turn:
                     wait.look()

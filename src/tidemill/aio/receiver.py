@@ -56,20 +56,20 @@ class Receiver(AsyncClosing):
     async def receive(self, wait_s: float | None = None) -> Received | None:
         """The next rows; None if there are none within `wait_s` seconds, or ever."""
         await settle()
-        deadline = None if wait_s is None else self._loop.time() + wait_seconds(wait_s)
+        deadline_s = None if wait_s is None else self._loop.time() + wait_seconds(wait_s)
         look = self._receiver.ask()
         while True:
             self._news.clear()
             batch, has_more, has_looked = self._receiver.poll(look)
             if batch is not None or not has_more:
                 return batch
-            left = None if deadline is None else deadline - self._loop.time()
-            if left is not None and left <= 0:
+            left_s = None if deadline_s is None else deadline_s - self._loop.time()
+            if left_s is not None and left_s <= 0:
                 if has_looked:
                     return None
-                left = None
+                left_s = None
             try:
-                await asyncio.wait_for(self._news.wait(), left)
+                await asyncio.wait_for(self._news.wait(), left_s)
             except TimeoutError:
                 continue
 

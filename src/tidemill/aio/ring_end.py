@@ -63,17 +63,17 @@ class Attempts:
     def __init__(self, wait_s: float | None) -> None:
         self._wait_s = 0.0 if wait_s is None else wait_seconds(wait_s)
         self._pause_s = PAUSE_S_MIN
-        self._deadline: float | None = None
+        self._deadline_s: float | None = None
 
     def __aiter__(self) -> Attempts:
         return self
 
     async def __anext__(self) -> None:
         now = asyncio.get_running_loop().time()
-        if self._deadline is None:
-            self._deadline = now + self._wait_s
+        if self._deadline_s is None:
+            self._deadline_s = now + self._wait_s
             return
-        left_s = self._deadline - now
+        left_s = self._deadline_s - now
         if left_s <= 0:
             raise StopAsyncIteration
         await asyncio.sleep(min(self._pause_s, left_s))

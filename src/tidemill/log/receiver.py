@@ -159,20 +159,20 @@ class Receiver(Closing):
         """
         self._home.check()
         seconds = None if wait_s is None else wait_seconds(wait_s)
-        deadline = None if seconds is None else self._clock.monotonic_s() + seconds
+        deadline_s = None if seconds is None else self._clock.monotonic_s() + seconds
         batch: Received | None = None
         try:
             with self._mutex:
                 # Who waits without an end hears of rows as soon as the reader, who looks anyway.
                 look = 0 if wait_s is None else self._ask()
                 while (batch := self._take()) is None and not self._is_finished:
-                    left = None if deadline is None else deadline - self._clock.monotonic_s()
-                    if left is not None and left <= 0:
+                    left_s = None if deadline_s is None else deadline_s - self._clock.monotonic_s()
+                    if left_s is not None and left_s <= 0:
                         # Whatever the time: rows that were there before the call are given.
                         if self._looked >= look:
                             return None
-                        left = None
-                    self._clock.wait(self._changed, left)
+                        left_s = None
+                    self._clock.wait(self._changed, left_s)
             return batch
         except BaseException:
             if batch is not None:

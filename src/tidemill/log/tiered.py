@@ -77,7 +77,7 @@ class TieredLog(LogStore):
         if start < ends.first:
             raise trimmed(start, ends.first)
         archive = self.archive()
-        assert archive is not None
+        assert archive is not None  # `_find` has opened it.
         return archive.read(start, rows_max=rows_max, bytes_max=bytes_max, versions=self.versions)
 
     def seq_at(self, time_us: int) -> int:

@@ -327,13 +327,13 @@ class ConsumingEnd:
         if wait_s is None or not rows:
             return attempt(rows, _limit(key_max))
         view = self._core.view
-        deadline = view.clock.monotonic_s() + wait_seconds(wait_s)
+        deadline_s = view.clock.monotonic_s() + wait_seconds(wait_s)
         while True:
             limit = _limit(key_max)
             selection = attempt(rows, limit)
             if selection.parts:
                 return selection
-            left_s = deadline - view.clock.monotonic_s()
+            left_s = deadline_s - view.clock.monotonic_s()
             if left_s <= 0:
                 return selection
             if callable(key_max):

@@ -112,13 +112,13 @@ class ArrivedRows(NumberedRows):
         return read_pointers(self._view.fs, self._view.path)
 
     def claim(self, consumer: str, start: int) -> QueuePosition:
-        deadline = time.monotonic() + _LOCKED_S_MAX
+        deadline_s = time.monotonic() + _LOCKED_S_MAX
         while True:
             try:
                 return QueuePosition(self._queue.consumer(consumer, start=max(start, 1)))
             except Locked:
                 # The process of a query that was just stopped is about to end; it does not tell.
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline_s:
                     raise
                 time.sleep(_PAUSE_S)
 
