@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -211,36 +212,46 @@ def test_a_head_is_bounded_and_garbage_is_no_request(service: Service) -> None:
 )
 def test_who_never_ends_a_request_is_cut_off(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     """Or a few hundred connections would keep everybody else out."""
-    monkeypatch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 0.3)
     with (
         tm.Counters("node-1") as counters,
         HttpServer(counters_app(counters, TOKEN), "127.0.0.1:0") as server,
     ):
         host, _, port = server.address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=30) as line:
-            line.sendall(begun)
-            try:
-                while line.recv(4_096):
-                    pass
-            except ConnectionResetError:
-                pass  # It says so in this way as well.
+        with monkeypatch.context() as patch:
+            patch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 0.3)
+            with socket.create_connection((host, int(port)), timeout=30) as line:
+                try:
+                    line.sendall(begun)
+                    while line.recv(4_096):
+                        pass
+                except ConnectionError:
+                    pass  # It says so in this way as well.
+        # A busy machine may take longer than that, also for a request that ends.
         assert Service(counters, server.address).ask("GET", "/health").status == 200
 
 
 def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 0.2)
+    arrived: list[Scope] = []
 
     async def answer(scope: Scope, _: Receive, send: Send) -> None:
+        arrived.append(scope)
         await asyncio.sleep(1.0)
         await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b"at last"})
 
+    said = b""
     with HttpServer(answer, "127.0.0.1:0") as server:
         host, _, port = server.address.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=30)
-        connection.request("GET", "/")
-        assert connection.getresponse().read() == b"at last"
-        connection.close()
+        while not arrived:
+            connection = http.client.HTTPConnection(host, int(port), timeout=30)
+            # On a busy machine a request may come too late itself: then it is sent again.
+            with suppress(ConnectionError):
+                connection.request("GET", "/")
+                said = connection.getresponse().read()
+            connection.close()
+    assert said == b"at last"
+    assert len(arrived) == 1
 
 
 def test_metrics_are_what_prometheus_reads() -> None:
