@@ -32,7 +32,7 @@ async def test_a_wait_that_is_cancelled_ends_at_once_and_pops_nothing(tmp_path: 
         pop.cancel()
         with pytest.raises(asyncio.CancelledError):
             await pop
-        assert time.monotonic() - start_s < 5
+        assert time.monotonic() - start_s < 30
         assert not queue._around.arrivals._waits
         await queue.push([(1, b"a")])
         assert len(queue) == 1

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tidemill as tm
-from tests.gateway.shell import Shell
+from tests.gateway.shell import WITHIN_S, Shell
 from tidemill.gateway.interrupts import Interrupts, Terminated
 
 ROWS = 400_000
@@ -175,7 +175,7 @@ def until(is_so: Callable[[], bool], command: subprocess.Popen[bytes]) -> None:
 def end(command: subprocess.Popen[bytes], number: int, status: int) -> dict[str, Any]:
     """Interrupt a command; returns the error that it reports, alone and without a trace."""
     command.send_signal(number)
-    _, told = command.communicate(timeout=60)
+    _, told = command.communicate(timeout=WITHIN_S)
     assert command.returncode == status, told
     error: dict[str, Any] = json.loads(told)["error"]
     return error

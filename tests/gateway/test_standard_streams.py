@@ -10,7 +10,7 @@ import time
 import pytest
 
 import tidemill as tm
-from tests.gateway.shell import Shell
+from tests.gateway.shell import WITHIN_S, Shell
 from tidemill.gateway.opening import is_queue
 
 # Every command starts a Python of its own.
@@ -61,13 +61,13 @@ def test_a_push_can_be_ended_while_arrow_waits_for_its_input(
             assert command.poll() is None
             time.sleep(0.01)
         command.send_signal(number)
-        assert command.wait(timeout=60) == status  # The input is still open.
+        assert command.wait(timeout=WITHIN_S) == status  # The input is still open.
 
 
 def test_a_push_that_fails_ends_well_though_arrow_reads_on(shell: Shell) -> None:
     rows = b"key,v\n" + b"1,2\n" * 750_000 + b"1,2,3\n" + b"1,2\n" * 2_250_000
     command = push_csv(shell)
-    _, told = command.communicate(rows, timeout=60)
+    _, told = command.communicate(rows, timeout=WITHIN_S)
     assert command.returncode == 3, told
     assert "Expected 2 columns, got 3" in json.loads(told)["error"]["message"]
 

@@ -36,7 +36,7 @@ def _in_a_copy(work: Callable[[], object]) -> int:
     """How `work` ends in a forked process; it is killed if it hangs."""
     pid = os.fork()
     if pid == 0:
-        signal.alarm(10)
+        signal.alarm(60)
         try:
             work()
         except tm.Closed:

@@ -54,11 +54,11 @@ def test_a_callback_may_wait_for_what_it_sends() -> None:
             if first < 3:
                 following = out.send_soon(b"following")
                 following.add_done_callback(send_on)
-                following.result(5)
+                following.result(WITHIN_S)
 
         out.send_soon(b"first").add_done_callback(send_on)
         # Nobody flushes meanwhile, who would write it.
-        assert [numbers.get(timeout=5) for _ in range(3)] == [1, 2, 3]
+        assert [numbers.get(timeout=WITHIN_S) for _ in range(3)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("number", [None, 7])

@@ -268,7 +268,7 @@ class TestLocks:
         began = time.monotonic()
         with pytest.raises(tm.Locked, match="locked by another client"):
             impatient.dequeue()
-        assert 0.04 < time.monotonic() - began < 5
+        assert 0.04 < time.monotonic() - began < 30
         assert impatient.get(0) == (0, b"a")
 
     @pytest.mark.parametrize("has_clock", [True, False])

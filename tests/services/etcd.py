@@ -56,7 +56,7 @@ class Etcd(Server):
 
     def ask(self, path: str, asked: dict[str, Any], token: str = "") -> dict[str, Any]:
         """What it answers a request of the tests' own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             headers = {"Authorization": token} if token else {}
             connection.request("POST", path, json.dumps(asked), headers)

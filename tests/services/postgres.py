@@ -102,7 +102,7 @@ class Postgres(Server):
             user="root",
             dbname="postgres",
             autocommit=True,
-            connect_timeout=5,
+            connect_timeout=60,
             **options,
         )
 

@@ -20,7 +20,7 @@ from typing import ClassVar, Self
 
 import pytest
 
-_START_S_MAX = 60.0
+_START_S_MAX = 300.0  # on any machine; one that cannot start ends, which is noticed at once
 # Where a system keeps its servers, and where wheels put theirs.
 _PATH = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"]
