@@ -40,6 +40,21 @@ async def test_a_wait_that_is_cancelled_ends_at_once_and_pops_nothing(tmp_path: 
 
 
 @in_event_loop
+async def test_a_wait_for_the_owner_of_a_folder_that_is_cancelled_ends_at_once(
+    tmp_path: Path,
+) -> None:
+    with tm.PriorityQueue(tmp_path):
+        start_s = time.monotonic()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), tm.aio.PriorityQueue(tmp_path, lock_wait_s=100):
+                pass
+        assert time.monotonic() - start_s < 50
+    assert threads_of_ours() == []
+    with tm.PriorityQueue(tmp_path):
+        pass  # Nobody opened it behind the back of the call that has ended.
+
+
+@in_event_loop
 async def test_a_call_that_is_cancelled_before_its_turn_has_done_nothing(tmp_path: Path) -> None:
     fs = CountingFileSystem()
     async with tm.aio.PriorityQueue(tmp_path, file_system=fs) as queue:

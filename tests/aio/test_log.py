@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ import pytest
 
 import tidemill as tm
 from tests.aio.event_loop import in_event_loop, until
+from tests.log.on_files.test_processes import child, line
 from tidemill.log.contract import Reservation
 from tidemill.log.memory import Shelf
 from tidemill.log.opening import _shelves
@@ -31,6 +34,20 @@ async def test_a_log_is_archived_trimmed_and_verified(tmp_path: Path) -> None:
         assert await log.trim(older_than=timedelta(days=1), bytes_max=10**9) == 1
         assert (await log.read()).rows() == [b"a", b"b", b"c"]
         assert await log.trim(older_than=timedelta()) == 4
+
+
+@in_event_loop
+async def test_a_wait_for_another_process_that_publishes_ends_at_once_when_it_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    with child("publish", tmp_path / "log", 0) as process:
+        assert line(process) == "ready"
+        async with tm.aio.Log(tmp_path / "log", lock_wait_s=100) as log:
+            start_s = time.monotonic()
+            for call in (log.publisher, partial(log.trim, 1)):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(call(), 0.1)
+            assert time.monotonic() - start_s < 50
 
 
 @in_event_loop

@@ -6,6 +6,7 @@ work through, which takes moments, and delivers the outcome; the cancellation st
 await of the task instead.
 
     cancel() ──▶ not begun: withdraw ──▶ CancelledError, nothing happened
+            ├──▶ waits for a lock: give up ──▶ CancelledError, nothing happened
             └──▶ begun: see it through ──▶ the result ──▶ CancelledError at the next await
 
 Invariant: what a pop took from the disk reaches the code that asked for it, and no work goes on
@@ -18,6 +19,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakSet
+
+from tidemill.lock_wait import GivenUp
 
 T = TypeVar("T")
 
@@ -43,6 +46,8 @@ async def see_through(work: asyncio.Future[T], withdraw: Callable[[], bool]) -> 
             if withdraw():
                 raise
             refused.append(error)
+    if refused and not work.cancelled() and isinstance(work.exception(), GivenUp):
+        raise refused[0]
     if task is not None and refused:
         # One error may stand for several requests, and for one that was made before this call.
         answered = min(requests_before, task.cancelling() - len(refused))

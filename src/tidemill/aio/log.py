@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tidemill.aio.cancellation import settle
 from tidemill.aio.publisher import Publisher
 from tidemill.aio.receiver import Receiver
 from tidemill.aio.twin import Twin
@@ -63,7 +64,8 @@ class Log(Twin[plain.Log]):
         self, *, producer: str | None = None, pending_bytes_max: int = PENDING_SEND_BYTES_MAX
     ) -> Publisher:
         """The right to send, which ends that of every older publisher."""
-        made = await self._run(
+        await settle()
+        made = await self._pool().run_waiting(
             self._opened().publisher, producer=producer, pending_bytes_max=pending_bytes_max
         )
         return Publisher(made, self._pool())
@@ -114,7 +116,8 @@ class Log(Twin[plain.Log]):
         force: bool = False,
     ) -> int:
         """Give up rows for ever, also those in the archive; returns the first that is left."""
-        return await self._run(
+        await settle()
+        return await self._pool().run_waiting(
             self._opened().trim,
             before,
             older_than=older_than,

@@ -100,7 +100,7 @@ class PriorityQueue(ConsumingEnd, AsyncClosing):
             raise Closed(f"{self!r} was opened before; make another handle")
         self._threads = Threads(AIO_THREADS_MAX)
         try:
-            queue = await self._threads.run(self._open_queue)
+            queue = await self._threads.run_waiting(self._open_queue)
         except BaseException:
             threads, self._threads = self._threads, None
             await threads.end()

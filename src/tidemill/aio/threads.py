@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from tidemill.aio.cancellation import see_through
 from tidemill.errors import Closed
+from tidemill.lock_wait import giving_up
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,6 +28,19 @@ class Threads:
         """Run a blocking call; what cancelling does is told in `cancellation`."""
         work = self._submit(lambda: call(*args, **options))
         return await see_through(self._watched(asyncio.wrap_future(work)), work.cancel)
+
+    async def run_waiting(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Run a call that may wait for another process before it begins: cancelled meanwhile, it
+        waits no longer.
+        """
+        is_over = threading.Event()
+        work = self._submit(lambda: giving_up(is_over.is_set, lambda: call(*args, **options)))
+
+        def withdraw() -> bool:
+            is_over.set()
+            return work.cancel()
+
+        return await see_through(self._watched(asyncio.wrap_future(work)), withdraw)
 
     def begin(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> asyncio.Future[T]:
         """Run a blocking call that nobody can cancel."""

@@ -39,7 +39,7 @@ class Twin(AsyncClosing, Generic[H]):
             raise Closed(f"{self!r} was opened before; make another handle")
         self._threads = Threads(AIO_THREADS_MAX)
         try:
-            self._handle = await self._threads.run(self._make)
+            self._handle = await self._threads.run_waiting(self._make)
         except BaseException:
             threads, self._threads = self._threads, None
             await threads.end()
