@@ -61,6 +61,33 @@ def test_a_callback_may_wait_for_what_it_sends() -> None:
         assert [numbers.get(timeout=WITHIN_S) for _ in range(3)] == [1, 2, 3]
 
 
+def test_a_callback_may_send_when_others_have_taken_all_the_room() -> None:
+    shelf = Shelf()
+    store = shelf.open()
+    arrived, may_go_on, is_full = threading.Semaphore(0), threading.Event(), threading.Event()
+    numbers: Queue[int] = Queue()
+
+    def hold(lane: int, reservation: Reservation) -> None:
+        arrived.release()
+        assert may_go_on.wait(WITHIN_S)
+
+    def send_on(_: Future[tm.Receipt]) -> None:
+        assert is_full.wait(WITHIN_S)
+        out.send_soon(bytes(400)).add_done_callback(lambda it: numbers.put(it.result().first))
+
+    shelf.hurdle = hold
+    out = Publisher(store, pending_bytes_max=1_000)
+    out.send_soon(bytes(400)).add_done_callback(send_on)
+    assert arrived.acquire(timeout=WITHIN_S)
+    out.send_soon(bytes(400))
+    may_go_on.set()
+    out.send_soon(bytes(400))  # It waits for the first one, which makes room for it.
+    is_full.set()
+    # Nobody flushes meanwhile, who would write it.
+    assert numbers.get(timeout=5) == 4
+    out.close()
+
+
 @pytest.mark.parametrize("number", [None, 7])
 def test_what_no_thread_can_be_started_for_is_not_sent(
     monkeypatch: pytest.MonkeyPatch, number: int | None

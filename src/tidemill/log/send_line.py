@@ -102,6 +102,9 @@ class SendLine:
                 self._check()
                 if self._has_room(send):
                     break
+                tellers = [told.teller for told in self._told]
+                if threading.get_ident() in tellers and self._may_write():
+                    self.call_worker()  # Who is called back may be the last who could make room.
                 self._changed.wait()
             if self._producer is not None and self._producer.knows(send, self._durability):
                 return False
@@ -250,7 +253,7 @@ class SendLine:
     def _see_out(self, turn: Turn | None, cause: BaseException) -> None:
         """End a turn, if it has not ended. Done twice, it does no more than once."""
         failure: TidemillError | None = None
-        if turn is not None and turn.group and self._has_lane(turn):
+        if turn is not None and turn.group and turn in self._turns:
             failure = StorageFailed("a write was interrupted; close the publisher, open a new one")
             failure.__cause__ = cause
             self._writer.give_up(failure)
@@ -324,7 +327,7 @@ class SendLine:
 
     def _end_turn(self, turn: Turn, failure: TidemillError | Withdrawn | None = None) -> None:
         """Let the lane go, and note whom to tell what. Called under the lock."""
-        if not self._has_lane(turn):
+        if turn not in self._turns:
             return
         me, pending, producer = threading.get_ident(), self._pending, self._producer
         ended, error = turn.group, None
@@ -387,9 +390,6 @@ class SendLine:
         self._turns[lane] = turn
         if send is not None:
             send.turn = turn
-
-    def _has_lane(self, turn: Turn) -> bool:
-        return turn in self._turns
 
     def _may_write(self) -> bool:
         """Whether something waits, and a lane is free that it is worth. Called under the lock."""
