@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 import tidemill as tm
 from tests.services.mariadb import MariaDB
+from tidemill.log.contract import LogStore
+from tidemill.log.start import Start, start_seq
 
 
 @pytest.fixture
@@ -150,6 +153,26 @@ def test_what_is_neither_number_nor_time_trims_nothing(address: str, before: obj
         with pytest.raises(tm.InvalidInput, match="before has no time zone"):
             log.trim(datetime(2026, 1, 1))  # noqa: DTZ001
         assert log.ends().first == 1
+
+
+@pytest.mark.parametrize("start", ["earliest", datetime(2000, 1, 1, tzinfo=UTC)])
+def test_a_trim_may_outrun_a_read(
+    address: str, start: Literal["earliest"] | datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tm.Log(address) as log:
+        log.publisher().send([b"a", b"b", b"c"])
+        seqs: list[int] = []
+
+        def found(store: LogStore, start: Start) -> int:
+            seqs.append(start_seq(store, start))
+            log.trim(before=3)
+            return seqs[-1]
+
+        monkeypatch.setattr("tidemill.log.log.start_seq", found)
+        assert log.read(start).rows() == [b"c"]
+        assert seqs == [1, 3]
+        with pytest.raises(tm.Trimmed):
+            log.read(1)
 
 
 def test_closing_a_log_closes_what_was_made_of_it(address: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidemill.batch import LogBatch, project
 from tidemill.closing import Closing
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, Trimmed
 from tidemill.limits import (
     INT64_MAX,
     PENDING_SEND_BYTES_MAX,
@@ -135,7 +135,15 @@ class Log(Closing):
         if not isinstance(rows_max, int) or isinstance(rows_max, bool) or rows_max < 1:
             raise InvalidInput(f"rows_max is a whole number from 1 on, not {shown(rows_max)}")
         rows_max = min(rows_max, INT64_MAX)
-        at = start_seq(self._store, start)
+        while True:
+            try:
+                return self._read(start_seq(self._store, start), rows_max)
+            except Trimmed:
+                if isinstance(start, int):
+                    raise
+                # What was the first row was given up since; another is by now.
+
+    def _read(self, at: int, rows_max: int) -> LogBatch:
         found: list[LogBatch] = []
         size = 0
         while rows_max and size < READ_BYTES_MAX:
