@@ -344,12 +344,7 @@ class Client:
             self.world.told.append((self.op.asks, value))
             self._end_with(Result.NOTHING)
         else:
-            pairs = (
-                ()
-                if value is None
-                else tuple((entry.offset, entry.value.decode()) for entry in value.entries())
-            )
-            self._end_with(pairs)
+            self._end_with(tuple((entry.offset, entry.value.decode()) for entry in value or ()))
 
     def _end_with(self, result: int | Entries | Result) -> None:
         self._steps = self.request = None

@@ -16,6 +16,7 @@ import tidemill as tm
 from tests.records.history import Called, History, Result, check, drained
 from tidemill.limits import INT64_MAX, RING_GROUPS_MAX, RING_OUTCOMES_KEPT
 from tidemill.records.memory import MemoryStore
+from tidemill.records.protocol.block import decode_block
 from tidemill.records.protocol.enqueueing import enqueue
 from tidemill.records.protocol.lock import Call
 from tidemill.records.protocol.metadata import decode_metadata
@@ -646,6 +647,20 @@ class TestHandles:
             fresh.get(0)
         assert not fresh.info().locked
         assert fresh.info().length == 2
+
+    def test_an_entry_that_cannot_be_told_stays_in_with_all_beside_it(
+        self, store: MemoryStore, ring: Ring
+    ) -> None:
+        ring.enqueue_many([b"a", {"b": 1}, b"c"])
+        name = next(name for name in store._records if not name.endswith(":ring"))
+        kept = store._records[name]
+        # A later release, say, may know of more kinds than bytes and JSON.
+        kept.data = replace(decode_block(kept.data), kinds=bytes([0, 7, 0])).encode()
+        fresh = Ring.on(store, "alerts")
+        with pytest.raises(tm.Corrupt, match="unknown kind 7"):
+            fresh.dequeue_many(3)
+        assert (fresh.info().length, fresh.info().locked) == (3, False)
+        assert fresh.dequeue() == (0, b"a")
 
     @pytest.mark.parametrize("has_clock", [True, False])
     def test_many_threads_with_handles_of_their_own_are_one_queue(self, has_clock: bool) -> None:

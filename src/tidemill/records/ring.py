@@ -270,7 +270,7 @@ class Ring(RingEnd, Closing):
                 raise InvalidInput(
                     f"an offset or a count is a number from 0 on, not {shown(number)}"
                 )
-        return self._core.driver.run_beside(read(self._fresh_memo(), first, count)).entries()
+        return self._core.driver.run_beside(read(self._fresh_memo(), first, count))
 
     def info(self) -> RingInfo:
         """How full the ring is, and what it is made of, without a lock.

@@ -109,5 +109,4 @@ class RingEnd:
             raise InvalidInput(f"n is a number of entries from 1 on, not {shown(n)}")
         call, id = self._core.call(operation_id, wait_s)
         steps = dequeue(self._core.memo, call, self._group_id, n)
-        taken = self._core.run(steps, id)
-        return [] if taken is None else taken.entries()
+        return self._core.run(steps, id) or []

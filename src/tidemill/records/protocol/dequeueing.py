@@ -8,10 +8,10 @@ from tidemill.records.protocol.lock import Call, Held, acquire, check_held, comm
 from tidemill.records.protocol.memo import Memo, SeenBlock
 from tidemill.records.protocol.metadata import Group, Metadata
 from tidemill.records.protocol.requests import Steps
-from tidemill.records.protocol.values import Taken
+from tidemill.records.protocol.values import Entry, Taken
 
 
-def dequeue(memo: Memo, call: Call, group_id: int, count_max: int) -> Steps[Taken | None]:
+def dequeue(memo: Memo, call: Call, group_id: int, count_max: int) -> Steps[list[Entry] | None]:
     """Take out up to `count_max` entries for a group; None if there is nothing."""
 
     def ready(state: Metadata) -> bool:
@@ -25,20 +25,21 @@ def dequeue(memo: Memo, call: Call, group_id: int, count_max: int) -> Steps[Take
         end = min(held.metadata.tail, group.head + count_max)
         try:
             try:
-                taken = yield from _read(memo, held, group.head, end)
+                # Before they are gone: what cannot be told stays in, and so does all beside it.
+                entries = (yield from _read(memo, held, group.head, end)).entries()
             except (Exception, KeyboardInterrupt):
                 yield from release(memo, held)
                 raise
             try:
                 yield from commit(memo, call, held, held.metadata.dequeued(group, end - group.head))
             except OutcomeUnknown as error:
-                error.entries = taken.entries()  # which nobody else gets if it was committed
+                error.entries = entries  # which nobody else gets if it was committed
                 raise
         except Fenced:
             if not (yield from call.begin_again()):
                 raise
             continue
-        return taken
+        return entries
 
 
 def find_group(memo: Memo, state: Metadata, group_id: int) -> Group:

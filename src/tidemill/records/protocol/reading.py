@@ -10,7 +10,7 @@ from tidemill.records.protocol.lock import expired, look
 from tidemill.records.protocol.memo import Memo
 from tidemill.records.protocol.metadata import What
 from tidemill.records.protocol.requests import ReplaceMetadata, Steps
-from tidemill.records.protocol.values import Taken
+from tidemill.records.protocol.values import Entry
 
 # Each attempt to end an operation that fails is a lost answer, or somebody else's that succeeded.
 ATTEMPTS_MAX = 3
@@ -37,18 +37,18 @@ class Outcome:
 _KINDS = {What.ENQUEUED: "enqueue", What.DEQUEUED: "dequeue", What.CHANGED: "group"}
 
 
-def read(memo: Memo, first: int, count: int) -> Steps[Taken]:
+def read(memo: Memo, first: int, count: int) -> Steps[list[Entry]]:
     """Those of the entries from `first` on that are in the ring."""
     while True:
         state = (yield from look(memo)).metadata
         begin, end = max(first, state.head), min(first + count, state.tail)
         if begin >= end:
-            return Taken(begin, b"", [])
+            return []
         shape = state.geometry
         stored = yield from read_blocks(memo, shape, shape.blocks(begin, end))
         taken = gather(shape, begin, end, stored)
         if taken.end == end:
-            return taken
+            return taken.entries()
         # Somebody may have taken it, and somebody else written over it, since the first look.
         if taken.end >= (yield from look(memo)).metadata.head:
             raise Corrupt(
