@@ -18,6 +18,7 @@ from tests.services.etcd import Etcd
 from tests.services.mariadb import MariaDB
 from tests.services.redis import Redis
 from tests.services.server import Server, free_port, greeting, skip_or_fail
+from tidemill.records.address import RecordAddress
 from tidemill.records.opening import open_records
 from tidemill.records.store import Write
 
@@ -414,6 +415,11 @@ def test_addresses_that_are_none_are_refused_without_their_password(url: str) ->
     with pytest.raises(tm.InvalidInput) as caught:
         open_records(url)
     _check_hushed(caught.value)
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    address = RecordAddress.parse("redis://app:hush@host/alerts")
+    assert (address.password, "hush" in repr(address)) == ("hush", False)
 
 
 def test_the_place_of_a_store_has_no_password(tmp_path: Path) -> None:

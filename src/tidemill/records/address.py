@@ -11,7 +11,7 @@ aerospike://host:3000/namespace/alerts          Aerospike
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -57,7 +57,7 @@ class RecordAddress:
     scheme: str  # mysql for mariadb
     hosts: tuple[tuple[str, int], ...]
     user: str
-    password: str
+    password: str = field(repr=False)
     home: str  # the database or namespace; empty for the server's own choice
     name: str
     timeout_s: float = 5.0  # how long a call may take, with its tries

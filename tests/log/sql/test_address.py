@@ -45,6 +45,11 @@ def test_what_is_wrong_with_a_url_is_told_without_its_password(url: str) -> None
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
+def test_an_address_is_shown_without_its_password() -> None:
+    address = Address.parse(f"mysql://app:{SECRET}@host/shop/orders")
+    assert (address.password, SECRET in repr(address)) == (SECRET, False)
+
+
 def test_a_password_may_hold_anything_if_it_is_escaped() -> None:
     address = Address.parse("mysql://a%40b:%2F%23%3F%5B%25@[::1]:3307/shop/orders")
     assert (address.user, address.password) == ("a@b", "/#?[%")

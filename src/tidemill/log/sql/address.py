@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -42,7 +42,7 @@ class Address:
     host: str
     port: int
     user: str
-    password: str
+    password: str = field(repr=False)
     database: str
     name: str
     unix_socket: str | None = None
