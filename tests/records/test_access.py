@@ -143,6 +143,18 @@ def test_a_password_for_a_redis_that_has_none_is_to_be_left_out(redis: Redis) ->
 
 
 @pytest.mark.slow
+def test_a_redis_that_knows_no_passwords_is_told_of_without_the_one_it_was_given(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    _needed(Redis)
+    with Redis(tmp_path_factory.mktemp("open"), "--rename-command", "AUTH", "") as server:
+        for login in (":hush", "app:hush"):
+            refusal = _refusal(f"redis://{login}@127.0.0.1:{server.port}/alerts")
+            assert isinstance(refusal, tm.StorageFailed)
+            assert "unknown command" in str(refusal)
+
+
+@pytest.mark.slow
 def test_a_redis_that_takes_no_more_clients_is_tried_again(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

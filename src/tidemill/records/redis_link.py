@@ -46,6 +46,7 @@ _REFUSED_WORDS: dict[str, tuple[type[TidemillError], str]] = {
     "DB index": (InvalidInput, _NO_DATABASE),
     "value is not an integer or out of range": (InvalidInput, _NO_DATABASE),
 }
+_ECHO = ", with args beginning with"
 _DEPTH_MAX = 8  # of answers within answers
 # Of what an answer may claim before room is made for it; a record is the largest that is asked for.
 _BYTES_MAX = RECORD_BYTES_MAX
@@ -159,6 +160,8 @@ class RedisLink:
         return data[:-2]
 
     def _refusal(self, message: str) -> Exception:
+        # A server without AUTH or EVAL repeats what came behind it: a password, or a record.
+        message = message.partition(_ECHO)[0]
         word = message.partition(" ")[0]
         text = f"Redis at {self._where} refuses: {message}"
         if word in _DID_NOTHING or _FULL in message:
