@@ -166,7 +166,12 @@ def test_what_makes_no_sense_is_refused(run: Run, arguments: str, status: int) -
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"\xff" * 20, "holds no token"), (b"", "holds no token"), (None, "is not there")],
+    [
+        (b"\xff" * 20, "holds no token"),
+        (b"", "holds no token"),
+        (b"two lines\nare no token\n", "holds no token"),
+        (None, "is not there"),
+    ],
 )
 def test_a_token_that_is_none_is_told_with_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, words: str
@@ -179,6 +184,18 @@ def test_a_token_that_is_none_is_told_with_its_file(
     told = capsys.readouterr().err
     assert str(file) in told
     assert words in told
+
+
+@pytest.mark.parametrize("bad", ["hush hush hush\udcff", "hush hush\nhush hush", "hush hush"])
+def test_a_token_of_the_environment_that_is_none_is_told_without_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bad: str
+) -> None:
+    monkeypatch.setenv("TIDEMILL_TOKEN", bad)
+    serve = ["serve", "n", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    assert main(["counters", *serve]) == 3
+    told = capsys.readouterr().err
+    assert "TIDEMILL_TOKEN holds no token" in told
+    assert "hush" not in told
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -141,6 +142,14 @@ def test_nothing_but_health_without_the_token(service: Service, token: str | Non
         assert answer.json["error"]["kind"] == "no-access"
     assert service.counters.all() == ({}, {})
     assert service.ask("GET", "/health", token=token).json == {"status": "ok", "node": "node-1"}
+
+
+def test_a_secret_that_no_header_can_say_is_no_token() -> None:
+    with tm.Counters("node-1") as counters:
+        for bad in ("short", TOKEN + "\n", f" {TOKEN}", TOKEN + "\udcff"):
+            with pytest.raises(tm.InvalidInput, match="a token is a line of text") as caught:
+                counters_app(counters, bad)
+            assert TOKEN not in "".join(traceback.format_exception(caught.value))
 
 
 def test_every_answer_has_the_headers_that_browsers_heed(service: Service) -> None:

@@ -18,9 +18,9 @@ from tidemill.gateway.arguments import duration, positive
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.http.missing import missing_http
+from tidemill.gateway.http.token import TOKEN_WORDS, is_token
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.tls_arguments import add_tls, tls_of
-from tidemill.limits import TOKEN_BYTES_MIN
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,9 @@ def _serve_http(
 
 def _token(options: argparse.Namespace) -> tuple[str, Path | None]:
     """The token, and the file that it is in."""
-    if options.token_file is None and (token := os.environ.get(TOKEN_VARIABLE)):
+    if options.token_file is None and (token := os.environ.get(TOKEN_VARIABLE, "").strip()):
+        if not is_token(token):
+            raise tm.InvalidInput(f"{TOKEN_VARIABLE} holds no token, {TOKEN_WORDS}")
         return token, None
     if options.token_file is None and options.path is None:
         raise tm.InvalidInput(f"HTTP wants a token: set {TOKEN_VARIABLE}, or name a --token-file")
@@ -129,10 +131,10 @@ def _read_token(file: Path) -> str:
         token = file.read_text().strip()
     except UnicodeDecodeError:
         token = ""
-    if len(token.encode()) < TOKEN_BYTES_MIN:
+    if not is_token(token):
         raise tm.InvalidInput(
-            f"{file} holds no token, a line of text of at least {TOKEN_BYTES_MIN} bytes: "
-            "write one, or remove the file, and it is made anew"
+            f"{file} holds no token, {TOKEN_WORDS}: write one, or remove the file, and it is made "
+            "anew"
         )
     return token
 

@@ -16,7 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidemill.errors import InvalidInput
-from tidemill.limits import HTTP_BODY_BYTES_MAX, TOKEN_BYTES_MIN
+from tidemill.gateway.http.token import TOKEN_WORDS, is_token
+from tidemill.limits import HTTP_BODY_BYTES_MAX
 
 _TOO_LARGE = f"a body has at most {HTTP_BODY_BYTES_MAX:,} bytes"
 _HEADERS = (
@@ -35,8 +36,8 @@ class Guard:
     def __init__(
         self, app: ASGIApp, *, token: str | None, open_paths: frozenset[str] = frozenset()
     ) -> None:
-        if token is not None and len(token.encode()) < TOKEN_BYTES_MIN:
-            raise InvalidInput(f"a token has at least {TOKEN_BYTES_MIN} bytes")
+        if token is not None and not is_token(token):
+            raise InvalidInput(f"a token is {TOKEN_WORDS}")
         self._app = app
         self._expected = None if token is None else b"Bearer " + token.encode()
         self._open_paths = open_paths  # that need no token
