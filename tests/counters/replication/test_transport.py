@@ -36,6 +36,8 @@ def answer(call: Call) -> Iterator[bytes | pa.Buffer]:
     """Says what was said, and by whom."""
     if call.action == "refuse":
         raise tm.InvalidInput("that is never accepted")
+    if call.action == "refuse at length":
+        raise tm.InvalidInput(call.body.to_pybytes().decode(errors="surrogatepass"))
     if call.action == "fail":
         raise ZeroDivisionError("secret words")
     if call.action == "flood":
@@ -75,6 +77,14 @@ def test_an_answer_is_what_was_said(server: Server) -> None:
 def test_an_error_of_ours_arrives_as_what_it_is(server: Server) -> None:
     with pytest.raises(tm.InvalidInput, match="that is never accepted"):
         call(server.address, "refuse")
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "🌊", "\0", "\n", '"'])
+def test_an_error_of_ours_arrives_however_long_it_is(server: Server, letter: str) -> None:
+    for count in (2, 200, 1_000, 4_000, 1_000_000):
+        with pytest.raises(tm.InvalidInput) as caught:
+            call(server.address, "refuse at length", (letter * count).encode())
+        assert set(str(caught.value)) == {letter}
 
 
 def test_a_fault_arrives_without_its_traceback(

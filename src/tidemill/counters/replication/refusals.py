@@ -24,8 +24,12 @@ _BY_NAME = {
 
 def packed(error: TidemillError) -> bytes:
     """The error as the caller will get it."""
-    words = {"kind": type(error).__name__, "message": str(error)[: REFUSAL_BYTES_MAX // 8]}
-    return json.dumps(words).encode()
+    words = str(error)
+    while True:
+        found = json.dumps({"kind": type(error).__name__, "message": words}).encode()
+        if len(found) <= REFUSAL_BYTES_MAX:
+            return found
+        words = words[: len(words) // 2]
 
 
 def unpacked(data: bytes, address: Address) -> TidemillError | None:

@@ -28,6 +28,7 @@ from tidemill.errors import (
     Unavailable,
 )
 from tidemill.limits import COMMAND_BYTES_MAX, MESSAGE_BYTES_MAX, READER_S_MAX
+from tidemill.shown import shown
 
 
 class Responder:
@@ -136,7 +137,7 @@ class Responder:
         try:
             found = None if when is None else datetime.fromisoformat(when)
         except (TypeError, ValueError):
-            raise InvalidInput(f"{when!r} is no time such as 2026-11-16T12:00:00Z") from None
+            raise InvalidInput(f"{shown(when)} is no time such as 2026-11-16T12:00:00Z") from None
         self._ledger.update_ttl(_name(said), found)
 
     def _parts(self, said: dict[str, Any]) -> dict[str, Any]:

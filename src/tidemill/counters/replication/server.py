@@ -27,6 +27,7 @@ from tidemill.limits import CALLS_MAX, MESSAGE_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
+_WORDS_MAX = 200  # of an error, for whoever knows none of ours
 _CLOSE_S_MAX = 2.0  # for which clients are waited for that do not move
 
 
@@ -115,4 +116,5 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]  # Arrow has no ty
 
 
 def _refused(error: TidemillError) -> Exception:
-    return flight.FlightServerError(str(error), extra_info=packed(error))
+    # Flight says the words in two ways more, and all of it has to fit into the head of an answer.
+    return flight.FlightServerError(str(error)[:_WORDS_MAX], extra_info=packed(error))
