@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from tidemill.errors import InvalidInput, InvalidName
+from tidemill.spark.reading import time_options
 from tidemill.spark.source.admission import Admission
 from tidemill.spark.source.offsets import next_seq, offset
 from tidemill.spark.source.options import SourceOptions
@@ -61,6 +64,21 @@ def test_times_are_milliseconds_or_have_a_zone(text: str, micros: int) -> None:
 def test_other_times_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="a time with its zone"):
         parsed(endingTimestamp=text)
+
+
+@pytest.mark.parametrize("minute", [29, 59])
+@pytest.mark.parametrize("fold", [0, 1])
+def test_the_last_time_is_included_also_in_the_hour_that_is_there_twice(
+    fold: int, minute: int
+) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    until = datetime(2026, 10, 25, 2, minute, 59, 999_999, berlin, fold=fold)
+    seconds = 1_792_886_400 + 3600 * fold + 60 * (minute + 1)
+    assert parsed(**time_options((None, until))).end_us == seconds * 10**6
+
+
+def test_a_last_time_behind_all_others_leaves_out_none() -> None:
+    assert time_options((None, datetime.max.replace(tzinfo=UTC))) == {}
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TidemillError
+from tidemill.limits import TIME_US_MAX
 
 if TYPE_CHECKING:
     from tidemill.spark.native_scan import Plan
 
 T = TypeVar("T")
 Between: TypeAlias = tuple[T | None, T | None] | None
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read(
@@ -59,9 +62,19 @@ def time_options(times: Between[datetime]) -> dict[str, str]:
     start, end = times or (None, None)
     if start is not None:
         options["startingTimestamp"] = start.isoformat()
-    if end is not None:
-        options["endingTimestamp"] = (end + timedelta(microseconds=1)).isoformat()
+    if end is not None and end.tzinfo is None:
+        options["endingTimestamp"] = end.isoformat()  # The source says what it lacks.
+    elif end is not None and (since := since_1970(end)) < timedelta(microseconds=TIME_US_MAX):
+        # Added in UTC: a zone's own clock may be turned back in between.
+        options["endingTimestamp"] = (_EPOCH + since + timedelta(microseconds=1)).isoformat()
     return options
+
+
+def since_1970(moment: datetime) -> timedelta:
+    """How long ago it was then: of two times in one zone, Python itself compares and subtracts what
+    the clock shows, which is not which came first in the hour that is there twice.
+    """
+    return moment - _EPOCH
 
 
 def read_rows(

@@ -12,7 +12,7 @@ from xxhash import xxh3_64_hexdigest
 
 from tidemill.errors import InvalidInput, InvalidKey, Trimmed
 from tidemill.spark.address import Address
-from tidemill.spark.reading import Between, read_rows, time_options
+from tidemill.spark.reading import Between, read_rows, since_1970, time_options
 from tidemill.spark.source.options import SourceOptions
 from tidemill.spark.source.rows import open_rows
 
@@ -45,7 +45,7 @@ class Choice:
             for one in (low, high):
                 if isinstance(one, datetime) and one.tzinfo is None:
                     raise InvalidInput(f"the time {one.isoformat()} has no zone: say tzinfo=UTC")
-            if low is not None and high is not None and low > high:  # type: ignore[operator]
+            if low is not None and high is not None and _is_behind(low, high):
                 raise InvalidInput(
                     f"no row lies between: the least {what} is {low}, the greatest {high}"
                 )
@@ -136,6 +136,12 @@ class Choice:
                 if value is not None:
                     found[f"{side}{column}"] = str(value)
         return found
+
+
+def _is_behind(low: object, high: object) -> bool:
+    if isinstance(low, datetime) and isinstance(high, datetime):
+        return since_1970(low) > since_1970(high)
+    return bool(low > high)  # type: ignore[operator]
 
 
 def check_filter(rows: DataFrame, where: str) -> None:
