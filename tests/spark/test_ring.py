@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from itertools import count
 
 import pytest
@@ -13,6 +14,10 @@ import tidemill as tm
 import tidemill.spark
 from tests.services.mariadb import MariaDB
 from tests.services.redis import Redis
+from tidemill.spark.address import find
+from tidemill.spark.schema import spark_schema
+from tidemill.spark.source.options import SourceOptions
+from tidemill.spark.source.ring_reader import COLUMNS, RingReader
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +59,16 @@ def test_entries_are_divided_among_tasks(spark: SparkSession, url: str) -> None:
     with tm.Ring(url) as ring:
         ring.dequeue_many(9)
     assert tidemill.spark.read(spark, url).count() == 0
+
+
+def test_a_task_is_sent_its_own_entries_alone(redis: Redis) -> None:
+    url = redis.url_of(f"spark-{os.getpid()}-{next(_names)}")
+    with tm.Ring(url, capacity=100) as ring:
+        ring.enqueue_many([b"x" * 1_000] * 100)
+    options = SourceOptions.parse({"path": url, "minPartitions": "100"})
+    tasks = RingReader(find(url), options, spark_schema(COLUMNS)).partitions()
+    assert len(tasks) == 100
+    assert sum(len(pickle.dumps(task)) for task in tasks) < 3 * 100 * 1_000
 
 
 def test_a_ring_on_mysql_is_asked_for_by_its_kind(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tidemill.batch import int64_array
 from tidemill.limits import INT64_MAX
 from tidemill.records.protocol.values import Entry, encode_values
 from tidemill.records.ring import Ring
@@ -37,7 +39,8 @@ class Entries(InputPartition):
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         super().__init__(None)
-        self.batch = batch
+        # A slice would travel with the bytes of the whole that it is of.
+        self.batch = batch.take(int64_array(np.arange(batch.num_rows)))
 
     def __repr__(self) -> str:
         return f"Entries({self.batch.num_rows} rows)"
