@@ -130,6 +130,20 @@ def test_a_session_has_one_place() -> None:
         session(master="local[1]", remote="sc://localhost")
 
 
+@pytest.mark.parametrize(
+    "remote", ["sc://db:soon;token=hush", "sc://db:99999;token=hush", "sc://[::1;token=hush"]
+)
+def test_what_is_no_address_of_a_server_is_told_without_its_token(remote: str) -> None:
+    with pytest.raises(InvalidInput, match="use sc://host:15002") as caught:
+        session(remote=remote)
+    assert "hush" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+def test_a_host_that_none_can_be_called_is_told() -> None:
+    with pytest.raises(InvalidInput, match=r"'db\.\.local' is no name of a host"):
+        session(remote="sc://db..local")
+
+
 @pytest.mark.slow
 def test_workers_run_the_python_of_the_session(spark: SparkSession) -> None:
     def python(batches):  # type: ignore[no-untyped-def]

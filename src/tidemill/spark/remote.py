@@ -9,11 +9,13 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from tidemill.errors import MissingExtra, SurroundingsError
+from tidemill.errors import InvalidInput, MissingExtra, SurroundingsError
+from tidemill.urls import is_host
 
 # Errors say what is wrong; where in its code is for the server's log.
 _SETTINGS = {"spark.sql.connect.serverStacktrace.enabled": "false"}
 _PORT = 15002
+_WANTED = "use sc://host:15002"
 _ANSWER_S_MAX = 30.0
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
@@ -41,11 +43,17 @@ def connect(
 
 def _check_answers(remote: str) -> None:
     """Raise if nobody listens there: Spark's client would try for ten minutes, and say nothing."""
-    parts = urlsplit(remote)
+    try:
+        parts = urlsplit(remote)
+        host, port = parts.hostname, parts.port or _PORT
+    except ValueError:
+        # It is not shown, and neither are its words: it may hold a token.
+        raise InvalidInput(f"this is no address of a Spark Connect server: {_WANTED}") from None
     is_by_proxy = any(name.lower() in _PROXIES for name in os.environ)
-    if parts.scheme != "sc" or parts.hostname is None or is_by_proxy:
+    if parts.scheme != "sc" or host is None or is_by_proxy:
         return  # Spark knows what is wrong with it, or the way there.
-    host, port = parts.hostname, parts.port or _PORT
+    if not is_host(host):
+        raise InvalidInput(f"{host!r} is no name of a host: {_WANTED}")
     try:
         socket.create_connection((host, port), timeout=_ANSWER_S_MAX).close()
     except OSError as cause:
