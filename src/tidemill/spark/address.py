@@ -28,7 +28,16 @@ class Address(NamedTuple):
     @property
     def place(self) -> str:
         """What it is called in messages: without a password."""
-        return re.sub(r"(//[^:/@]*):[^@/]*@", r"\1@", self.url)
+        return without_password(self.url)
+
+
+def without_password(url: str) -> str:
+    """A place as it may be shown.
+
+    >>> without_password("mysql://app:p@ss@db/shop/orders"), without_password("orders/")
+    ('mysql://app@db/shop/orders', 'orders/')
+    """
+    return re.sub(r"(//[^:/?#@]*):[^/?#]*@", r"\1@", url)
 
 
 def find(path: str, kind: str | None = None) -> Address:

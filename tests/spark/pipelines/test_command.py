@@ -105,6 +105,18 @@ def test_pipelines_are_listed_with_their_ends_and_their_state(
     assert f'"state": "{tmp_path}/states/split"' in capsys.readouterr().out
 
 
+def test_a_password_is_not_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "copy.py"
+    file.write_text(
+        "from tidemill.spark import pipeline\n"
+        "@pipeline(source='mysql://app:hush@db/shop/orders', sink='copy/')\n"
+        "def copy(orders):\n"
+        "    return orders\n"
+    )
+    assert main(["pipeline", "list", str(file), "--json"]) == 0
+    assert '"orders": "mysql://app@db/shop/orders"' in capsys.readouterr().out
+
+
 def test_the_status_of_a_pipeline_that_never_ran(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

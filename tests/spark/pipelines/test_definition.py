@@ -73,6 +73,18 @@ def test_what_cannot_be_run_is_refused_when_it_is_written_down(
         pipeline(**options)(function)
 
 
+def test_a_password_stays_out_of_what_is_shown() -> None:
+    url = "mysql://app:hush@db/shop/orders"
+    with pytest.raises(tm.InvalidPipeline, match="mysql://app@db/shop/orders") as caught:
+        pipeline(source=url, sink=url)(one)
+    shown = [str(caught.value), repr(Source(url)), repr(Sink(url))]
+    for refused in (lambda: Source(url, consumer="me"), lambda: Sink(url, format="csv")):
+        with pytest.raises(tm.InvalidPipeline) as caught:
+            refused()
+        shown.append(str(caught.value))
+    assert [text for text in shown if "hush" in text] == []
+
+
 def test_a_link_to_the_source_is_the_source(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "in")

@@ -89,8 +89,8 @@ def _list(options: argparse.Namespace, console: Console) -> None:
     found = [
         {
             "name": name,
-            "sources": {key: source.url for key, source in one.sources.items()},
-            "sinks": {key: sink.url for key, sink in one.sinks.items()},
+            "sources": {key: source.shown for key, source in one.sources.items()},
+            "sinks": {key: sink.shown for key, sink in one.sinks.items()},
             "state": State.of(one, options.state, is_remote=False).location,
         }
         for name, one in load(Path(options.file)).items()

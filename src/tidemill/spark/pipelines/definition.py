@@ -189,11 +189,11 @@ def _check_apart(name: str, sources: dict[str, Source], sinks: dict[str, Sink]) 
             if source.place == sink.place:
                 raise InvalidPipeline(
                     f"pipeline {name}: its sink {key} is also its source {source_key}, "
-                    f"{source.url}: it would read what it writes for ever"
+                    f"{source.shown}: it would read what it writes for ever"
                 )
         if sink.place in places:
             raise InvalidPipeline(
-                f"pipeline {name}: its sinks {places[sink.place]} and {key} are one, {sink.url}: "
+                f"pipeline {name}: its sinks {places[sink.place]} and {key} are one, {sink.shown}: "
                 "give each its own, or unite their rows in the function"
             )
         places[sink.place] = key

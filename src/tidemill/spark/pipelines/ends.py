@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidemill.errors import InvalidInput, InvalidPipeline
-from tidemill.spark.address import folder_of
+from tidemill.spark.address import folder_of, without_password
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -44,7 +44,12 @@ class Source:
         self.rules = dict(rules or {})
         self.format = format
         self.schema = schema
-        self.options = _options(options, _OURS_TO_READ, "source", self.url)
+        self.options = _options(options, _OURS_TO_READ, "source", self.shown)
+
+    @property
+    def shown(self) -> str:
+        """Its address in messages: without a password."""
+        return without_password(self.url)
 
     @property
     def place(self) -> str:
@@ -52,7 +57,7 @@ class Source:
         return _place(self.url)
 
     def __repr__(self) -> str:
-        return f"Source({self.url!r})"
+        return f"Source({self.shown!r})"
 
 
 class Sink:
@@ -77,14 +82,19 @@ class Sink:
         self.url = _url(url)
         if format not in (TIDEMILL, PARQUET):
             raise InvalidPipeline(
-                f"the sink {url} has the format {format!r}: a pipeline writes {TIDEMILL} and "
-                f"{PARQUET}, to which each row comes once"
+                f"the sink {self.shown} has the format {format!r}: a pipeline writes {TIDEMILL} "
+                f"and {PARQUET}, to which each row comes once"
             )
         if partition_by and format != PARQUET:
-            raise InvalidPipeline(f"partition_by is for Parquet, and the sink {url} is none")
+            raise InvalidPipeline(f"partition_by is for Parquet, and the sink {self.shown} is none")
         self.format = format
         self.partition_by = [partition_by] if isinstance(partition_by, str) else [*partition_by]
-        self.options = _options(options, _OURS_TO_WRITE, "sink", self.url)
+        self.options = _options(options, _OURS_TO_WRITE, "sink", self.shown)
+
+    @property
+    def shown(self) -> str:
+        """Its address in messages: without a password."""
+        return without_password(self.url)
 
     @property
     def place(self) -> str:
@@ -101,7 +111,7 @@ class Sink:
         return None if folder is None else str(folder)
 
     def __repr__(self) -> str:
-        return f"Sink({self.url!r})"
+        return f"Sink({self.shown!r})"
 
 
 def _url(url: Url) -> str:

@@ -27,7 +27,7 @@ class SinkStatus:
     """How far the query of a sink is."""
 
     sink: str
-    url: str
+    url: str  # without a password
     last_batch: int | None  # that is done; None: none yet
     last_at: datetime | None  # when it was
     is_in_batch: bool  # whether one began that is not done; if nobody runs it, it is repeated
@@ -73,7 +73,7 @@ def status(pipeline: Pipeline, *, state: str | None = None) -> PipelineStatus:
         sinks.append(
             SinkStatus(
                 sink=name,
-                url=sink.url,
+                url=sink.shown,
                 last_batch=None if last is None else last.number,
                 last_at=None if last is None else datetime.fromtimestamp(last.done_s, UTC),
                 is_in_batch=begun is not None and (last is None or begun > last.number),
