@@ -48,6 +48,7 @@ def columns(text: str) -> StructType:
 
 
 VALUES = columns("key BIGINT, value BINARY")
+VALUES_ALONE = columns("value BINARY")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,17 @@ def test_the_id_of_a_query_is_in_its_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id":"../x"}')
     with pytest.raises(InvalidInput, match="not allowed"):
         query_id(str(tmp_path))
+
+
+def test_nothing_is_made_if_a_checkpoint_cannot_tell_whether_it_has_been_before(
+    tmp_path: Path,
+) -> None:
+    options = {"path": f"{tmp_path}/log", "txnAppId": "a", "checkpointLocation": "gopher://x/y"}
+    with pytest.raises(NotAQueue, match=r"checkpoint gopher://x/y has written before cannot be"):
+        stream_writer(options, VALUES_ALONE, False)
+    assert list(tmp_path.iterdir()) == []
+    tm.Log(tmp_path / "log").close()
+    stream_writer(options, VALUES_ALONE, False)
 
 
 def test_what_does_not_fit_is_refused_and_nothing_is_made(tmp_path: Path) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from tidemill.errors import InvalidInput
+from tidemill.errors import InvalidInput, NotAQueue
 from tidemill.names import check_name
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _FILE = "metadata"
 _COMMITS = "commits"
@@ -40,7 +44,8 @@ the option checkpointLocation, or txnAppId
 
 
 def has_written(location: str | None) -> bool:
-    """Whether the query of a checkpoint has finished a batch.
+    """Whether the query of a checkpoint has finished a batch. Raises `NotAQueue` if that cannot be
+    told: who asks has found no queue, and is about to make one.
 
     >>> has_written(None)
     False
@@ -49,26 +54,43 @@ def has_written(location: str | None) -> bool:
         return False
     folder = _local(location)
     if folder is not None:
-        names = [path.name for path in (folder / _COMMITS).glob("*")]
-    else:
-        from pyarrow import fs  # noqa: PLC0415
-
-        system, path = fs.FileSystem.from_uri(location)
-        found = fs.FileSelector(f"{path.rstrip('/')}/{_COMMITS}", allow_not_found=True)
-        names = [info.base_name for info in system.get_file_info(found)]
+        return any(path.name.isdigit() for path in (folder / _COMMITS).glob("*"))
+    try:
+        names = _names_elsewhere(location)
+    except (OSError, pa.ArrowException) as error:
+        raise NotAQueue(
+            f"nothing is there to be written to, and whether the query of the checkpoint "
+            f"{location} has written before cannot be told ({error}): bring back what is gone, or "
+            "make an empty queue or log, with the columns that are written"
+        ) from error
     return any(name.isdigit() for name in names)
+
+
+def _names_elsewhere(location: str) -> list[str]:
+    from pyarrow import fs  # noqa: PLC0415
+
+    system, path = _opened(location)
+    found = fs.FileSelector(f"{path}/{_COMMITS}", allow_not_found=True)
+    return [info.base_name for info in system.get_file_info(found)]
 
 
 def _read(location: str) -> bytes:
     folder = _local(location)
     if folder is not None:
         return (folder / _FILE).read_bytes()
+    system, path = _opened(location)
+    with system.open_input_stream(f"{path}/{_FILE}") as stream:
+        return bytes(stream.read())
+
+
+def _opened(location: str) -> tuple[fs.FileSystem, str]:
+    """The file system on some server, and the folder in it."""
     # It takes as long to load as all the rest, and a commit starts anew each time.
     from pyarrow import fs  # noqa: PLC0415
 
-    system, path = fs.FileSystem.from_uri(location)
-    with system.open_input_stream(f"{path.rstrip('/')}/{_FILE}") as stream:
-        return bytes(stream.read())
+    # What Hadoop calls by the name of its own client is a bucket like any other.
+    system, path = fs.FileSystem.from_uri(re.sub(r"^s3[an]:", "s3:", location))
+    return system, path.rstrip("/")
 
 
 def _local(location: str) -> Path | None:
