@@ -285,8 +285,8 @@ def _check(store: TieredLog, archive: Archive, manifest: Manifest) -> None:
             f"{store.place} ends at row {next_seq - 1}, and {archive.place} begins at row "
             f"{manifest.first} since it was trimmed: restore to a new log"
         )
-    if first < next_seq <= manifest.next and next_seq > manifest.first:
-        last = next_seq - 1
+    last = min(next_seq, manifest.next) - 1  # that both have
+    if last >= max(first, manifest.first):
         versions = store.versions if len(store.versions) >= len(manifest.versions) else None
         (mine,) = store.read(last, rows_max=1, bytes_max=1)
         try:

@@ -139,6 +139,19 @@ def test_rows_that_others_sent_meanwhile_are_seen(source: Path, copy: str) -> No
         tm.restore(source, copy)
 
 
+def test_a_log_that_others_sent_more_rows_to_than_the_archive_has_is_refused_as_well(
+    source: Path, copy: str
+) -> None:
+    tm.restore(source, copy)
+    with tm.Log(copy) as other, other.publisher() as out:
+        out.send([b"mine"] * 5)
+    with tm.Log(source.parent / "log") as log, log.publisher() as out:
+        out.send([b"more", b"and more"])
+        archive(log, source)
+    with pytest.raises(tm.InvalidInput, match=r"row 62 of .* somebody has sent rows since"):
+        tm.restore(source, copy)
+
+
 def test_what_cannot_be_is_said(source: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     with pytest.raises(tm.InvalidInput, match="not to memory"):
