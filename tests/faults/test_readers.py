@@ -27,6 +27,7 @@ from tests.files.small_segments import disk_bytes
 
 SOAK = os.environ.get("TIDEMILL_SOAK") == "1"
 ROOT = Path(__file__).resolve().parents[2]
+LOOKS_MIN = 5  # of each reader at each life of an owner
 
 
 class _States:
@@ -133,6 +134,10 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
+def _looks(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
 def _watch(tmp_path: Path, readers: int, lives: int, log_bytes: int, seed: int) -> tuple[int, int]:
     """Returns how many looks were judged, and how many operations there were."""
     folder, log = tmp_path / "queue", tmp_path / "log"
@@ -147,8 +152,19 @@ def _watch(tmp_path: Path, readers: int, lives: int, log_bytes: int, seed: int) 
             sync = ("full", "none", "data", "index")[life % 4]
             owner = _start("own", folder, log, draw.randrange(1 << 30), sync, life * 1_000_000)
             with _running([owner]):
-                goal = _size(log) + log_bytes
-                _wait_for(lambda goal=goal: _size(log) >= goal, [owner, *looking])  # type: ignore[misc]
+                begun = _size(log)
+                _wait_for(lambda begun=begun: _size(log) > begun, [owner, *looking])  # type: ignore[misc]
+                looks = [_looks(path) for path in notes]
+                _wait_for(
+                    lambda begun=begun: _size(log) >= begun + log_bytes,  # type: ignore[misc]
+                    [owner, *looking],
+                )
+                # However slow they are beside it, all have looked at this life of it.
+                for path, before in zip(notes, looks, strict=True):
+                    _wait_for(
+                        lambda path=path, before=before: _looks(path) >= before + LOOKS_MIN,  # type: ignore[misc]
+                        [owner, *looking],
+                    )
                 _end(owner, kill=True)
         sizes = [_size(path) for path in notes]
         _wait_for(
