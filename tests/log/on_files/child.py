@@ -13,6 +13,8 @@ import sys
 
 import tidemill as tm
 
+ROWS_PER_BATCH = 7
+
 
 def rows_of(number: int) -> list[bytes]:
     """What is sent under a number: never the same twice, one to five rows."""
@@ -29,7 +31,7 @@ def publish(path: str, number: int) -> None:
 
 
 def receive(path: str) -> None:
-    with tm.Log(path) as log, log.receiver("child", rows_max=7) as receiver:
+    with tm.Log(path) as log, log.receiver("child", rows_max=ROWS_PER_BATCH) as receiver:
         say(f"ready {receiver.pointer}")
         for batch in receiver:
             say(f"{batch.first_seq} " + " ".join(row.decode() for row in batch.rows()))
