@@ -167,7 +167,7 @@ def test_a_redis_that_takes_no_more_clients_is_tried_again(
             other.sendall(b"PING\r\n")
             assert other.recv(100) == b"+PONG\r\n"
         with pytest.raises(tm.Unavailable, match="max number of clients"):
-            tm.Ring(f"{server.url_of('alerts')}?timeout_s=0.3", capacity=3)
+            tm.Ring(f"{server.url_of('alerts')}?timeout_s=2", capacity=3)
         leaving = threading.Timer(0.3, others[0].close)
         leaving.start()
         with tm.Ring(server.url_of("alerts"), capacity=3) as ring:

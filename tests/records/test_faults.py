@@ -17,6 +17,7 @@ import pytest
 
 import tidemill as tm
 from tests.records.conftest import SERVERS
+from tests.records.test_garbled_answers import answering
 from tests.services.etcd import Etcd
 from tests.services.mariadb import MariaDB
 from tests.services.redis import Redis
@@ -200,6 +201,21 @@ def test_a_server_that_is_not_there_is_unavailable(scheme: str) -> None:
     with pytest.raises(tm.Unavailable, match=r"127\.0\.0\.1:1") as caught:
         open_records(url)[0].get("alerts:ring")
     assert "hush" not in str(caught.value)
+
+
+def test_who_gives_up_on_a_server_that_refuses_says_why_it_did() -> None:
+    """And not that there was no time for the last attempt, as over a network there never is."""
+
+    def refuse(_: bytes) -> bytes:
+        time.sleep(0.005)
+        return b"-ERR max number of clients reached\r\n"
+
+    with (
+        answering(refuse) as port,
+        closing(open_records(f"redis://127.0.0.1:{port}/alerts?timeout_s=1")[0]) as store,
+        pytest.raises(tm.Unavailable, match=r"within 1 s: .* max number of clients"),
+    ):
+        store.get("alerts:ring")
 
 
 @pytest.mark.parametrize(

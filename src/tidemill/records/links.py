@@ -88,15 +88,19 @@ class Links(Generic[L]):
     def _run(self, work: Callable[[L, float], T], *, is_write: bool) -> T:
         deadline_s = time.monotonic() + self._timeout_s
         pause_s = _PAUSE_S_MIN
+        before: Lost | Busy | None = None
         while True:
             try:
                 return self._try(work, deadline_s, is_write=is_write)
             except (Lost, Busy) as cause:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
+                    # An attempt that ran out of time says less than the one before it.
+                    why = before or cause
                     raise Unavailable(
-                        f"{self._place} gave no answer within {self._timeout_s:g} s: {cause}"
-                    ) from cause
+                        f"{self._place} gave no answer within {self._timeout_s:g} s: {why}"
+                    ) from why
+                before = cause
                 # Clients that were cut off together shall not come back together.
                 time.sleep(min(pause_s * random.uniform(0.5, 1.0), left_s))
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
