@@ -117,27 +117,23 @@ class Server(ABC):
             self._process = None
 
 
-# Below those that the system gives away itself, and for each worker of the tests its own: nobody
-# else takes a port between the choice and the start of a server, or while one is restarted.
-_PORTS_FROM = 16_000
-_PORTS_PER_WORKER = 1_000
-_given_ports: set[int] = set()
+_PORTS = range(16_000, 32_000)  # below those that the system gives away itself
 
 
 def free_port() -> int:
-    """A port that nobody listens on now; each time another, as a server may ask for several before
-    it listens on any.
+    """A port that nobody listens on now, and that is this process's own until it ends: no other
+    worker, run or program of the tests takes it before a server is started, or is started again.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 16
     while True:
-        port = _PORTS_FROM + worker * _PORTS_PER_WORKER + random.randrange(_PORTS_PER_WORKER)
-        with socket.socket() as probe:
+        port = random.choice(_PORTS)
+        # Of UDP, which no server here speaks, the same number says that it is taken.
+        with socket.socket(type=socket.SOCK_DGRAM) as claim, socket.socket() as probe:
             try:
+                claim.bind(("127.0.0.1", port))
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in _given_ports:
-            _given_ports.add(port)
+            claim.detach()
             return port
 
 

@@ -294,9 +294,9 @@ def test_closing_does_not_wait_for_clients_that_do_not_move(
 def test_a_process_ends_and_frees_its_port_though_a_client_was_stopped() -> None:
     program = """
 import os, signal, subprocess, sys
-from tests.counters.replication.test_transport import ANY, answer
+from tests.counters.replication.test_transport import Address, answer, free_port
 from tidemill.counters.replication.server import Server
-server = Server(ANY, None, answer)
+server = Server(Address("127.0.0.1", free_port()), None, answer)
 call = "import sys; from tests.counters.replication.test_transport import *; "
 call += "caller = Caller(Address.of(sys.argv[1]), None, timeout_s=30); "
 call += "caller.call('echo', b''); print('up', flush=True); input()"
