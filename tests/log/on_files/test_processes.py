@@ -58,6 +58,42 @@ def test_a_publisher_that_waits_for_its_turn_goes_on_where_the_other_one_ended(
             assert log.ends().next == receipt.last + 1
 
 
+def test_a_log_that_is_closed_waits_no_longer_for_another_publisher(tmp_path: Path) -> None:
+    with child("publish", tmp_path / "log", 0) as process, ThreadPoolExecutor(1) as pool:
+        assert line(process) == "ready"
+        log = tm.Log(tmp_path / "log", lock_wait_s=100)
+        began_s = time.monotonic()
+        waiting = pool.submit(log.publisher)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.1)
+        log.close()
+        with pytest.raises(tm.Closed):
+            waiting.result(60)
+        assert time.monotonic() - began_s < 50
+
+
+def test_who_does_not_wait_is_told_at_once_while_others_of_its_process_wait(
+    tmp_path: Path,
+) -> None:
+    with child("publish", tmp_path / "log", 0) as process, ThreadPoolExecutor(2) as pool:
+        assert line(process) == "ready"
+        log = tm.Log(tmp_path / "log", lock_wait_s=100)
+        publishing, trimming = pool.submit(log.publisher), pool.submit(log.trim, 1)
+        with pytest.raises(TimeoutError):
+            publishing.result(0.1)
+        began_s = time.monotonic()
+        with tm.Log(tmp_path / "log") as other:
+            with pytest.raises(tm.Locked):
+                other.publisher()
+            with pytest.raises(tm.Locked):
+                other.trim(1)
+        assert time.monotonic() - began_s < 50
+        process.kill()
+        with publishing.result(60):
+            assert trimming.result(60) == 1
+        log.close()
+
+
 def test_a_second_process_cannot_publish_but_reads_along(tmp_path: Path) -> None:
     with child("publish", tmp_path / "log", 0) as process:
         assert line(process) == "ready"

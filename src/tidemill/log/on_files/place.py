@@ -4,7 +4,8 @@ A process owns the folder while one of its publishers is open, or for the moment
 All stores of one folder share one place, so that within a process the newest publisher wins, while
 another process gets `Locked`.
 
-Locks: `mutex` is held while the owner writes, and taken before any lock of the folder's.
+Locks: `mutex` is held while the owner writes, and taken before any lock of the folder's. It is not
+held while one waits for another process, or others here would wait as long.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tidemill.clock import Clock
@@ -23,6 +24,7 @@ from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.folder_options import FolderOptions
 from tidemill.files.format.settings import write_settings
+from tidemill.lock_wait import ask_again
 
 logger = logging.getLogger(__name__)
 
@@ -91,10 +93,20 @@ class LogPlace:
                 self._claims = 0
 
     @contextmanager
-    def owned(self, clock: Clock, options: FolderOptions) -> Iterator[Folder]:
+    def owned(
+        self, clock: Clock, options: FolderOptions, *, wait_s: float = 0.0
+    ) -> Iterator[Folder]:
         """Own the folder for the block at least."""
-        with self.mutex:
-            owner = self.own(clock, options)
+
+        def own() -> Folder:
+            with ExitStack() as taken:
+                taken.enter_context(self.mutex)
+                owner = self.own(clock, options)
+                held.enter_context(taken.pop_all())
+            return owner
+
+        with ExitStack() as held:
+            owner = ask_again(own, wait_s)
             try:
                 yield owner
             finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,7 @@ from tidemill.files.format.settings import LOG, read_settings
 from tidemill.files.readers.follower import Follower
 from tidemill.files.readers.layout import layout_of
 from tidemill.limits import NOTE_BYTES_MAX, SEGMENT_BYTES, SEGMENT_BYTES_MIN
+from tidemill.lock_wait import ask_again
 from tidemill.log.contract import (
     Capabilities,
     ConsumerClaim,
@@ -77,8 +79,8 @@ class FileLog(LogStore):
             sync=sync,
             on_corruption=on_corruption,
             segment_bytes=segment_bytes,
-            lock_wait_s=wait_seconds(lock_wait_s, what="lock_wait_s"),
         )
+        self._lock_wait_s = wait_seconds(lock_wait_s, what="lock_wait_s")
         self._place = LogPlace.of(fs, self._path)
         self._writers: weakref.WeakSet[FileWriter] = weakref.WeakSet()
         self._is_closed = False
@@ -132,11 +134,7 @@ class FileLog(LogStore):
         return self._place.watch(wakeup)
 
     def claim(self) -> LogWriter:
-        self._check_writable()
-        with self._place.mutex, storage_errors("publishing to", self._path):
-            # The schema was evolved when this handle was opened.
-            folder = self._place.own(self._clock, self._owning())
-            writer = FileWriter(self._place, folder)
+        writer = ask_again(self._claim, self._lock_wait_s)
         self._writers.add(writer)
         self._view.read_settings_again()
         return writer
@@ -181,7 +179,7 @@ class FileLog(LogStore):
         self._check_writable()
         with (
             storage_errors("trimming", self._path),
-            self._place.owned(self._clock, self._owning()) as folder,
+            self._owned() as folder,
             self._consumers.settled() as least,
         ):
             if least is not None and not force:
@@ -192,23 +190,19 @@ class FileLog(LogStore):
 
     def begin_at(self, first: int) -> None:
         self._check_writable()
-        with self._place.mutex:
-            if self._place.owner is not None:
+        with storage_errors("numbering the rows of", self._path), self._owned() as folder:
+            if self._place.newest is not None:
                 raise Locked(f"this process publishes to {self._path}: close that publisher first")
-            with (
-                storage_errors("numbering the rows of", self._path),
-                self._place.owned(self._clock, self._owning()) as folder,
-            ):
-                ends = Ends(folder.state.log.first, folder.state.next_seq)
-                if ends != (first, first):
-                    check_unused(ends, first, self.place)
-                    folder.commit(BeginRows(first))
+            ends = Ends(folder.state.log.first, folder.state.next_seq)
+            if ends != (first, first):
+                check_unused(ends, first, self.place)
+                folder.commit(BeginRows(first))
 
     def sync(self) -> None:
         self._check_writable()
         with (
             storage_errors("syncing", self._path),
-            self._place.owned(self._clock, self._owning()) as folder,
+            self._owned() as folder,
         ):
             folder.sync()
 
@@ -216,7 +210,7 @@ class FileLog(LogStore):
         self._check_writable()
         with (
             storage_errors("releasing rows of", self._path),
-            self._place.owned(self._clock, self._owning()) as folder,
+            self._owned() as folder,
         ):
             _give_up(folder, folder.state.log.first, before=before)
 
@@ -232,7 +226,7 @@ class FileLog(LogStore):
             raise InvalidInput(f"a note has at most {NOTE_BYTES_MAX} bytes")
         with (
             storage_errors("writing a note of", self._path),
-            self._place.owned(self._clock, self._owning()) as folder,
+            self._owned() as folder,
         ):
             if folder.state.log.notes.get(name) != expected:
                 return False
@@ -262,12 +256,21 @@ class FileLog(LogStore):
                 schema = self._options.schema
                 if schema is None or found.versions.evolve(schema) is found.versions:
                     return
-            with self._place.owned(self._clock, self._options):
+            with self._place.owned(self._clock, self._options, wait_s=self._lock_wait_s):
                 pass  # Owning it does both.
 
-    def _owning(self) -> FolderOptions:
-        """How the folder is opened to be written to, once its schema is settled."""
-        return replace(self._options, schema=None)
+    def _claim(self) -> FileWriter:
+        # Asked each time, for the handle may be closed while another process is waited for.
+        self._check_writable()
+        with self._place.mutex, storage_errors("publishing to", self._path):
+            # The schema was evolved when this handle was opened.
+            folder = self._place.own(self._clock, replace(self._options, schema=None))
+            return FileWriter(self._place, folder)
+
+    def _owned(self) -> AbstractContextManager[Folder]:
+        """The folder, open to be written to, once its schema is settled."""
+        options = replace(self._options, schema=None)
+        return self._place.owned(self._clock, options, wait_s=self._lock_wait_s)
 
     def _look(self) -> Follower:
         """The folder as it is now."""
