@@ -255,6 +255,16 @@ def test_a_locked_folder_is_reported_with_its_owner(spool: Shell) -> None:
         spool.refused("TIDEMILL_LOCK_WAIT_S=long tidemill pop spool/", 2, "usage")
 
 
+def test_shovels_in_opposite_directions_wait_for_the_same_queue_first(spool: Shell) -> None:
+    spool.good("tidemill shovel spool/ other/")
+    with tm.PriorityQueue(spool.folder / "spool"), tm.PriorityQueue(spool.folder / "other"):
+        for ends in ("spool/ other/", "other/ spool/"):
+            error = spool.refused(f"tidemill shovel {ends} --lock-wait-s 0", 5, "locked")
+            assert error["message"].startswith("other is open")
+    spool.good("tidemill shovel other/ spool/")
+    assert left(spool) == 10
+
+
 def test_commands_that_run_at_once_take_turns(shell: Shell) -> None:
     push = "echo {} | tidemill push spool/ --format lines --lock-wait-s 100"
     done = shell.good(f"seq 8 | xargs -P 8 -I {{}} sh -c '{push}'")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import tidemill as tm
 from tidemill.errors import InvalidInput
@@ -11,9 +14,17 @@ from tidemill.gateway.arguments import Positional, add_fork, add_queue, add_sync
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
-from tidemill.gateway.opening import chosen_end, is_queue, open_queue, recorded_bucket
+from tidemill.gateway.opening import (
+    check_is_queue,
+    chosen_end,
+    is_queue,
+    open_queue,
+    recorded_bucket,
+)
 from tidemill.gateway.refusal import Stopped
 from tidemill.shown import counted
+
+End: TypeAlias = tm.PriorityQueue | tm.Fork
 
 DETAILS = """
 The target is made, with the columns and buckets of the source, if it is not there. A crash in the
@@ -23,23 +34,44 @@ middle may leave some items in both queues, never in neither: shovel again.
 
 def run(options: argparse.Namespace, console: Console) -> None:
     _check_target(options.queue, options.target)
-    with open_queue(options) as queue:
-        end = chosen_end(queue, options)
-        is_new = not is_queue(options.target)
-        with tm.PriorityQueue(
-            options.target,
-            schema=queue.schema if is_new else None,
-            bucket=recorded_bucket(options.queue) if is_new else None,
-            sync=options.sync,
-            on_corruption=options.on_corruption,
-            lock_wait_s=options.lock_wait_s,
-        ) as target:
-            moved = _move(end, target, console)
+    with _opened(options) as (end, target):
+        moved = _move(end, target, console)
     words = f"moved {counted(moved, 'item')} to {options.target}"
     console.result(words, {"moved": moved, "to": options.target})
 
 
-def _move(end: tm.PriorityQueue | tm.Fork, target: tm.PriorityQueue, console: Console) -> int:
+@contextmanager
+def _opened(options: argparse.Namespace) -> Iterator[tuple[End, tm.PriorityQueue]]:
+    """Where the items are, and where they go. Two queues that are there are opened in the order of
+    their paths: shovels in opposite directions would each wait for what the other one has.
+    """
+    is_new = not is_queue(options.target)
+    with ExitStack() as opened:
+        if not is_new and Path(options.target).resolve() < Path(options.queue).resolve():
+            check_is_queue(options.queue)
+            target = opened.enter_context(_target(options))
+            yield chosen_end(opened.enter_context(open_queue(options)), options), target
+            return
+        queue = opened.enter_context(open_queue(options))
+        # Before a target is made for it.
+        end = chosen_end(queue, options)
+        yield end, opened.enter_context(_target(options, like=queue if is_new else None))
+
+
+def _target(
+    options: argparse.Namespace, *, like: tm.PriorityQueue | None = None
+) -> tm.PriorityQueue:
+    return tm.PriorityQueue(
+        options.target,
+        schema=None if like is None else like.schema,
+        bucket=None if like is None else recorded_bucket(options.queue),
+        sync=options.sync,
+        on_corruption=options.on_corruption,
+        lock_wait_s=options.lock_wait_s,
+    )
+
+
+def _move(end: End, target: tm.PriorityQueue, console: Console) -> int:
     total, done = len(end), 0
     with console.progress("moving") as progress, Interrupts() as interrupts:
 
