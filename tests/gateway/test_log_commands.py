@@ -239,6 +239,12 @@ def test_a_publisher_elsewhere_is_named(orders: Shell) -> None:
         assert len(orders.good("tidemill receive orders/ one --json").lines()) == 10
 
 
+def test_who_would_send_to_an_archive_is_told_that_it_is_one(orders: Shell) -> None:
+    orders.good("tidemill archive orders/ cold/ --keep-bytes 0")
+    error = orders.refused("echo x | tidemill send cold/ - --format lines", 3, "invalid-input")
+    assert error["message"].startswith("cold/ is the archive of a log")
+
+
 @pytest.mark.parametrize(
     "command", ["receive nope/ one", "consumers nope/", "lag nope/", "trim nope/ --before 3"]
 )

@@ -54,8 +54,13 @@ def open_either(options: argparse.Namespace) -> Iterator[tm.Log | tm.PriorityQue
 
 
 def to_own(options: argparse.Namespace) -> dict[str, Any]:
-    """What a log in a folder is told by a command that writes; a server has its own locks."""
-    return {"lock_wait_s": options.lock_wait_s} if is_folder(options.queue) else {}
+    """What a log in a folder is told by a command that writes. A server has its own locks, and
+    nobody writes to an archive.
+    """
+    from tidemill.log.opening import is_archive  # noqa: PLC0415 (most do without)
+
+    has_lock = is_folder(options.queue) and not is_archive(options.queue)
+    return {"lock_wait_s": options.lock_wait_s} if has_lock else {}
 
 
 def row_or_time(text: str) -> int | datetime:
