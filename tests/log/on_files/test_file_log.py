@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -372,3 +374,36 @@ def test_a_receiver_that_comes_before_the_publisher_misses_nothing(tmp_path: Pat
                 batch.ack()
             assert seen == list(range(6, 14))
         assert reading.consumers() == {"billing": 13}
+
+
+def test_receivers_that_come_and_go_at_once_do_not_forget_or_keep_one_another(
+    tmp_path: Path,
+) -> None:
+    heard: set[int] = set()
+    begin, are_there = threading.Barrier(5), threading.Event()
+
+    def come_and_go() -> None:
+        begin.wait(WITHIN_S)
+        while not are_there.is_set():
+            store.watch(lambda: None)()
+
+    interval_s = sys.getswitchinterval()
+    with FileLog(tmp_path / "log", sync="none") as store:
+        for number in range(100):
+            store.watch(functools.partial(heard.add, number))
+        others = [threading.Thread(target=come_and_go) for _ in range(4)]
+        sys.setswitchinterval(1e-6)
+        try:
+            for other in others:
+                other.start()
+            begin.wait(WITHIN_S)
+            for number in range(100, 2_000):
+                store.watch(functools.partial(heard.add, number))
+            are_there.set()
+            for other in others:
+                other.join(WITHIN_S)
+        finally:
+            sys.setswitchinterval(interval_s)
+        store.set_note("told", "", expected=None)
+        assert len(heard) == 2_000
+        assert len(store._place._watchers) == 2_000

@@ -44,7 +44,7 @@ class LogPlace:
         self.owner: Folder | None = None  # open while this process owns the folder
         self.newest: object = None  # the writer that may write
         self._claims = 0
-        self._watchers: list[Callable[[], None]] = []
+        self._watchers: set[Callable[[], None]] = set()
 
     @staticmethod
     def of(fs: FileSystem, path: Path) -> LogPlace:
@@ -116,15 +116,11 @@ class LogPlace:
 
     def watch(self, wakeup: Callable[[], None]) -> Callable[[], None]:
         """Call `wakeup` after each write of this process, until the function returned is called."""
-        self._watchers = [*self._watchers, wakeup]
-
-        def unwatch() -> None:
-            self._watchers = [one for one in self._watchers if one is not wakeup]
-
-        return unwatch
+        self._watchers.add(wakeup)
+        return lambda: self._watchers.discard(wakeup)
 
     def _wake(self) -> None:
-        for watcher in self._watchers:
+        for watcher in list(self._watchers):
             watcher()
 
     def _evolve(self, owner: Folder, options: FolderOptions) -> None:
