@@ -41,7 +41,8 @@ The folder is made if it is not there. A new queue takes its columns from the fi
 --schema names them: 'city: utf8, at: timestamp[us, UTC], n: int64 not null', or a JSON file.
 
 The input goes in by batches, each of them wholly or not at all. If it breaks off, the message says
-how many rows are in, and --skip-rows goes on behind them.
+how many rows are in, and --skip-rows goes on behind them. Lines and NDJSON from a pipe go in as
+they come; only where NDJSON has to tell the types of columns, its first 8 MiB are awaited.
 """
 
 
@@ -141,7 +142,7 @@ class Pushing(Closing):
 def run(options: argparse.Namespace, console: Console) -> None:
     schema = None if options.schema is None else parse_schema_text(options.schema)
     with (
-        open_source(options.input, options.format, binary=options.binary) as source,
+        open_source(options.input, options.format, binary=options.binary, is_live=True) as source,
         _opened(options, schema, source) as (queue, batches),
     ):
         if queue is None:

@@ -29,8 +29,11 @@ The log is made if it is not there. A new one takes its columns from the first r
 names them. One process at a time sends to a log in a folder; on a server the newest one wins.
 
 The input goes in by batches, each of them wholly or not at all. If it breaks off, the message says
-how many rows are in. With --producer the log remembers how far this input has come: run the same
-command again, and what is in already is left out.
+how many rows are in. Lines and NDJSON from a pipe go in as they come; only where NDJSON has to tell
+the types of columns, its first 8 MiB are awaited.
+
+With --producer the log remembers how far this input has come: run the same command again, and what
+is in already is left out. Batches are then full ones of 8 MiB, the same in every run.
 """
 
 _UNDER_WAY_MAX = 16  # batches that are sent before the first of them is confirmed
@@ -76,7 +79,13 @@ class Sending:
 def run(options: argparse.Namespace, console: Console) -> None:
     schema = None if options.schema is None else parse_schema_text(options.schema)
     with (
-        open_source(options.input, options.format, binary=options.binary) as source,
+        open_source(
+            options.input,
+            options.format,
+            binary=options.binary,
+            # A producer knows batches by their last rows, which have to be the same in every run.
+            is_live=options.producer is None,
+        ) as source,
         _opened(options, schema, source) as (log, batches),
         log.publisher(producer=options.producer) as out,
         console.progress("sending") as progress,

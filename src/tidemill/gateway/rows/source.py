@@ -1,6 +1,7 @@
 """Rows that come in: NDJSON, CSV, Parquet or lines, from a file or from standard input.
 
-Whatever its size, an input is read a block at a time, and each block becomes one batch.
+Whatever its size, an input is read a block at a time, and each block becomes one batch. What comes
+through a pipe waits for a moment only: `tail -F` never ends, and may not fill a block for hours.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ import codecs
 import io
 import os
 import re
+import select
 import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +37,7 @@ BLOCK_BYTES = 8 * MIB
 # Arrow reads 32 blocks of CSV ahead, so that these are smaller, and joined again behind it.
 _CSV_BLOCK_BYTES = 2 * MIB
 _BLOCK_ROWS_MAX = 256 * 1024
+_MOMENT_S = 0.1  # for which rows of a pipe wait for more to go in with them
 _OPENING = np.frombuffer(b"{[", np.uint8)
 _CLOSING = np.frombuffer(b"}]", np.uint8)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -64,12 +68,16 @@ def format_of(name: str, given: str | None, *, otherwise: str | None = None) -> 
 class RowSource:
     """An input, open for reading once."""
 
-    def __init__(self, stream: BinaryIO, name: str, kind: str, *, binary: str) -> None:
+    def __init__(
+        self, stream: BinaryIO, name: str, kind: str, *, binary: str, is_live: bool = False
+    ) -> None:
         self.name = "standard input" if name == "-" else name
         self._stream = stream
         self._kind = kind
         self._binary = binary
         self._bytes_total = _size(stream)
+        is_pipe = self._bytes_total is None and isinstance(stream, io.BufferedReader)
+        self._pipe = cast("io.BufferedReader", stream) if is_live and is_pipe else None
         self._share: float | None = None
 
     def batches(self, payload: pa.Schema | None, key: str | None) -> Iterator[pa.RecordBatch]:
@@ -116,7 +124,8 @@ class RowSource:
             )
 
         settled: dict[str, pa.DataType] | None = None
-        for block in self._blocks():
+        # Types that hang on the first block must not hang on when its rows came.
+        for block in self._blocks(is_first_full=not columns.declared()):
             if not block.strip():
                 continue
             if settled is None:
@@ -213,10 +222,10 @@ class RowSource:
                 column = column.cast(pa.utf8()).cast(field.type)
             yield pa.RecordBatch.from_arrays([column], [field.name])
 
-    def _blocks(self) -> Iterator[bytes]:
+    def _blocks(self, *, is_first_full: bool = False) -> Iterator[bytes]:
         """The input in blocks of whole lines."""
         rest = b""
-        while chunk := self._stream.read(BLOCK_BYTES):
+        for chunk in self._chunks(is_first_full=is_first_full):
             end = chunk.rfind(b"\n") + 1
             if not end:
                 rest += chunk
@@ -229,6 +238,20 @@ class RowSource:
             rest = chunk[end:]
         if rest:
             yield rest
+
+    def _chunks(self, *, is_first_full: bool) -> Iterator[bytes]:
+        """The input by as many bytes as a block has, or as came within a moment."""
+        is_end = False
+        while not is_end:
+            if self._pipe is None or is_first_full:
+                chunk = self._stream.read(BLOCK_BYTES)
+                # A terminal would have to be told twice that this is the end.
+                is_end = len(chunk) < BLOCK_BYTES
+                is_first_full = False
+            else:
+                chunk, is_end = _arriving(self._pipe, BLOCK_BYTES)
+            if chunk:
+                yield chunk
 
     def _peek(self) -> bytes:
         """Whether there is anything: Arrow takes an input of nothing for an error."""
@@ -256,15 +279,34 @@ def _is_kept(digits: str) -> bool:
     return INT64_MIN <= number <= INT64_MAX or number == int(Decimal(repr(float(number))))
 
 
+def _arriving(stream: io.BufferedReader, bytes_max: int) -> tuple[bytes, bool]:
+    """What a pipe gives within a moment, from its next byte on; and whether it has ended."""
+    chunks: list[bytes] = []
+    size = 0
+    until_s = 0.0
+    while size < bytes_max:
+        if chunks and not select.select([stream], [], [], max(until_s - time.monotonic(), 0))[0]:
+            break
+        chunk = stream.read1(min(bytes_max - size, MIB))
+        if not chunk:
+            return b"".join(chunks), True
+        until_s = until_s or time.monotonic() + _MOMENT_S
+        chunks.append(chunk)
+        size += len(chunk)
+    return b"".join(chunks), False
+
+
 @contextmanager
-def open_source(name: str, given: str | None, *, binary: str) -> Iterator[RowSource]:
-    """Open a file, or standard input for '-'."""
+def open_source(
+    name: str, given: str | None, *, binary: str, is_live: bool = False
+) -> Iterator[RowSource]:
+    """Open a file, or standard input for '-'; `is_live` takes lines and NDJSON as they come."""
     found = format_of(name, given, otherwise="ndjson" if name == "-" else None)
     if name == "-":
         check_open(0)
     if name != "-":
         with open_file(name) as stream:
-            yield RowSource(stream, name, found, binary=binary)
+            yield RowSource(stream, name, found, binary=binary, is_live=is_live)
     elif found == "parquet" and not sys.stdin.buffer.seekable():
         # Parquet is read from its end, so what comes through a pipe is put on disk first.
         with tempfile.TemporaryFile(prefix="tidemill-") as copy:
@@ -272,7 +314,7 @@ def open_source(name: str, given: str | None, *, binary: str) -> Iterator[RowSou
             copy.seek(0)
             yield RowSource(copy, name, found, binary=binary)
     else:
-        yield RowSource(sys.stdin.buffer, name, found, binary=binary)
+        yield RowSource(sys.stdin.buffer, name, found, binary=binary, is_live=is_live)
 
 
 def open_file(name: str) -> BinaryIO:
