@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
-from tidemill.gateway.command_line import COMMANDS, main
+from tidemill.gateway.arguments import fill_positionals
+from tidemill.gateway.command_line import COMMANDS, main, parser
 
 
 def test_version_names_the_version_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,6 +69,35 @@ def test_an_unknown_option_is_answered_by_the_command_it_was_given_to(
     said = capsys.readouterr().err
     assert said.startswith(usage)
     assert "unrecognized arguments: --bogus" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("peek spool/ --json 5", {"queue": "spool/", "n": 5}),
+        ("push spool/ --format lines -", {"queue": "spool/", "input": "-"}),
+        ("delete spool/ --yes -50 -1", {"queue": "spool/", "low": -50, "high": -1}),
+        ("delete spool/ -50 --yes -1", {"queue": "spool/", "low": -50, "high": -1}),
+        ("archive orders/ --every 30s s3://b/o --sweep", {"queue": "orders/", "url": "s3://b/o"}),
+        ("fork create spool/ --of audit retry", {"queue": "spool/", "name": "retry"}),
+        ("pipeline run clicks.py --once first second", {"names": ["first", "second"]}),
+        ("pipeline run clicks.py first --once second", {"names": ["first", "second"]}),
+        ("merge a/ --into log/ b/", {"queues": ["a/", "b/"]}),
+    ],
+)
+def test_arguments_by_place_may_stand_behind_options(
+    line: str, expected: dict[str, object]
+) -> None:
+    options = parser().parse_args(line.split())
+    fill_positionals(options)
+    assert {name: getattr(options, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("line", ["peek spool/ --json 5 6", "restore a/ --json log/ more"])
+def test_an_argument_too_many_is_refused_behind_options_as_well(line: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
 
 
 def test_demo_verifies_a_small_run_and_leaves_an_empty_queue(

@@ -229,6 +229,7 @@ def fill_positionals(options: argparse.Namespace) -> None:
         return
     parser: argparse.ArgumentParser = options.parser
     given = [options.queue, *(getattr(options, other.name) for other in others)]
+    given += getattr(options, "late", [])
     values = [value for value in given if value is not None]
     noun, variable = options.home
     home = os.environ.get(variable)

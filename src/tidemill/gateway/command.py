@@ -32,16 +32,31 @@ class Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the usage in JSON where JSON was asked for."""
+    """Says what is wrong with the usage in JSON where JSON was asked for, and takes arguments by
+    place behind options as well: `peek spool/ --json 5`.
+    """
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         found, unknown = super().parse_known_args(args, namespace)
+        # Before Python 3.13, an option ends the arguments that may be left out.
+        if unknown and not any(map(_is_option, unknown)) and self._take(found, unknown):
+            return found, []
         if unknown:
             # Said by the command that was called: the parser above it would show its own usage.
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
+
+    def _take(self, found: argparse.Namespace, late: list[str]) -> bool:
+        """Put arguments that came late behind those that came in time; False if none may."""
+        if hasattr(found, "positionals"):
+            found.late = late
+            return True
+        lists = [action for action in self._get_positional_actions() if action.nargs in ("*", "+")]
+        for action in lists:
+            setattr(found, action.dest, [*getattr(found, action.dest), *late])
+        return bool(lists)
 
     def error(self, message: str) -> NoReturn:
         if wants_json(sys.argv[1:]):
@@ -50,6 +65,11 @@ class Parser(argparse.ArgumentParser):
             hint = f"'{self.prog} --help' has examples"
             say(f"{self.format_usage()}tidemill: {message}\n{hint}")
         sys.exit(USAGE.number)
+
+
+def _is_option(argument: str) -> bool:
+    """Whether it is one, and neither '-' nor a number below 0."""
+    return argument.startswith("-") and not argument[1:2].isdigit() and argument != "-"
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
