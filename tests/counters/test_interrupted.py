@@ -337,7 +337,7 @@ def test_a_turn_that_could_not_be_closed_is_open(monkeypatch: Patch, name: str) 
     """Else peers would know a turn that no disk has, and take the node for a duplicate later."""
     one = node("a")
     one.upsert("x", 5)
-    one.update_ttl("x", 10**18)
+    one.update_ttl("x", 10**17)
     breaks_once(monkeypatch, Node, name)
     with pytest.raises(MemoryError):
         one.seal()

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 import tidemill as tm
 from tests.counters.nodes import meet, node
 from tidemill.counters import SCHEMA, Message, Node, decode, encode
+from tidemill.counters.table import NEVER
+from tidemill.counters.ttl import EARLIEST_US, LATEST_US
+from tidemill.limits import INT64_MIN
 
 
 def busy() -> tuple[Node, Node]:
@@ -74,6 +77,21 @@ def test_a_message_with_too_many_rows_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("tidemill.counters.wire.MESSAGE_ROWS_MAX", batch.num_rows - 1)
     with pytest.raises(tm.BadMessage, match="rows"):
         decode(batch)
+
+
+def test_an_expiry_that_no_calendar_has_is_refused() -> None:
+    one = node("a")
+    one.upsert("x")
+    one.update_ttl("x", LATEST_US)
+    one.seal()
+    rows = encode(one.snapshot()).to_pylist()
+    for time_us in (LATEST_US + 1, EARLIEST_US - 1, NEVER - 1, INT64_MIN):
+        rows[-1]["value"] = time_us
+        with pytest.raises(tm.BadMessage, match="out of its range"):
+            decode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+    for time_us in (LATEST_US, EARLIEST_US, NEVER):
+        rows[-1]["value"] = time_us
+        assert decode(pa.RecordBatch.from_pylist(rows, schema=SCHEMA)).expiries.time_us == time_us
 
 
 BATCH = encode(busy()[0].snapshot())

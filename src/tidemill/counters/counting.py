@@ -18,6 +18,7 @@ from tidemill.counters.message import OWN, Flags, Ints
 from tidemill.counters.replica import Replica
 from tidemill.counters.state import State
 from tidemill.counters.table import NEVER
+from tidemill.counters.ttl import EARLIEST_US, LATEST_US
 from tidemill.errors import (
     CounterExpired,
     CounterOverflow,
@@ -135,8 +136,8 @@ class Counting:
     def update_ttl(self, name: str, time_us: int | None) -> None:
         """Let a counter expire then, or never; one that expired, and is still here, lives again."""
         self.check_writable()
-        if time_us is not None and not INT64_MIN < time_us < NEVER:
-            raise InvalidInput(f"a time in microseconds is an int64, not {time_us}")
+        if time_us is not None and not EARLIEST_US <= time_us <= LATEST_US:
+            raise InvalidInput(f"{time_us} µs since 1970 lies beyond the years 1 to 9999")
         self.fold()
         self._look(name)
         counter = np.array([self.state.table.index[name]])

@@ -8,6 +8,9 @@ from tidemill.errors import InvalidInput
 from tidemill.shown import shown
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
+EARLIEST_US = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _US  # that users can have
+LATEST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _US
 
 
 def us_of(when: object) -> int:
@@ -22,7 +25,7 @@ def us_of(when: object) -> int:
         found = when.astimezone(UTC)
     except OverflowError:
         raise InvalidInput(f"{when} lies beyond the years that UTC has, 1 to 9999") from None
-    return (found - _EPOCH) // timedelta(microseconds=1)
+    return (found - _EPOCH) // _US
 
 
 def datetime_of(time_us: int) -> datetime:

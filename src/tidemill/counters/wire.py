@@ -26,6 +26,8 @@ import pyarrow.compute as pc
 
 from tidemill.counters.message import Drop, Expiries, Ints, Message, Parts, Removal
 from tidemill.counters.replica import Replica
+from tidemill.counters.table import NEVER
+from tidemill.counters.ttl import EARLIEST_US, LATEST_US
 from tidemill.errors import BadMessage, InvalidName
 from tidemill.limits import MESSAGE_ROWS_MAX, REPLICAS_MAX
 from tidemill.names import COUNTER_NAME_PATTERN, check_name
@@ -207,6 +209,8 @@ def _check_numbers(columns: dict[str, Ints], spans: list[slice], replicas: int) 
         fine &= bool((columns[name] >= (-1 if name == "by_version" else 0)).all())
         fine &= bool((columns[name] < _TURN_MAX).all())
     fine &= bool(np.isin(owner[spans[_REPLICA]], (0, 1)).all())
+    times = columns["value"][spans[_EXPIRY]]
+    fine &= bool(((times == NEVER) | ((times >= EARLIEST_US) & (times <= LATEST_US))).all())
     if not fine:
         raise BadMessage("a number of a message is out of its range")
     counted = version[parts] > 0
