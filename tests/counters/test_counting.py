@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import tidemill as tm
@@ -35,11 +37,49 @@ def test_many_updates_are_the_sum_of_each() -> None:
     one.upsert("b", 5)
     assert one.upsert_many(["a", "b", "a"], [1, 2, 3]).tolist() == [4, 7, 4]
     assert one.upsert_many(pa.array(["a", "c"]), pa.array([1, 1], pa.int8())).tolist() == [5, 1]
-    assert one.upsert_many(["a"] * 3, 2).tolist() == [11] * 3
+    assert one.upsert_many(["a"] * 3, cast(Any, np.int8(2))).tolist() == [11] * 3
     assert one.upsert_many(np.array(["c"]).tolist(), np.array([4])).tolist() == [5]
     assert one.upsert_many([], []).tolist() == []
     assert one.upsert("a", 1) == 12
     assert one.all()[0] == {"a": 12, "b": 7, "c": 5}
+
+
+def _is_text(array: pa.Array) -> bool:
+    return bool(array.type == pa.string())
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda array: array.cast(pa.string_view() if _is_text(array) else pa.uint64()),
+        lambda array: array.cast(pa.large_string() if _is_text(array) else pa.int16()),
+        lambda array: array.dictionary_encode(),
+        lambda array: pa.DictionaryArray.from_arrays(
+            array.dictionary_encode().indices,
+            array.dictionary_encode().dictionary.cast(
+                pa.string_view() if _is_text(array) else pa.int8()
+            ),
+        ),
+        pc.run_end_encode,
+        lambda array: pa.chunked_array([array[:1], array[1:]]),
+        lambda array: pa.chunked_array([array.dictionary_encode()]),
+    ],
+)
+def test_columns_count_however_arrow_keeps_them(wrap: Callable[[pa.Array], pa.Array]) -> None:
+    one = node("a")
+    names, deltas = pa.array(["a", "b", "a"]), pa.array([1, 2, 3])
+    assert one.upsert_many(wrap(names), wrap(deltas)).tolist() == [4, 2, 4]
+    with pytest.raises(tm.InvalidName, match="missing"):
+        one.upsert_many(wrap(pa.array(["a", None, "a"])), 1)
+    with pytest.raises(tm.InvalidInput, match="missing"):
+        one.upsert_many(names, wrap(pa.array([1, None, 3])))
+    assert one.all()[0] == {"a": 4, "b": 2}
+
+
+def test_bytes_that_are_no_text_are_no_names() -> None:
+    buffers = [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")]
+    with pytest.raises(tm.InvalidName, match="UTF8"):
+        node("a").upsert_many(pa.Array.from_buffers(pa.string(), 1, buffers), 1)
 
 
 def test_what_has_no_hash_is_no_name() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from tidemill.batch.wrappings import unwrapped
 from tidemill.counters.message import Ints
 from tidemill.errors import InvalidInput, InvalidName
 from tidemill.limits import INT64_MAX, INT64_MIN
@@ -31,11 +32,13 @@ def as_names(names: Sequence[str] | pa.Array | pa.ChunkedArray) -> tuple[list[st
         array = names if isinstance(names, pa.Array | pa.ChunkedArray) else pa.array(names)
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
-        if array.type == pa.null() and not len(array):
+        array = unwrapped(array)
+        if array.type == pa.string_view() or (array.type == pa.null() and not len(array)):
             array = array.cast(pa.string())
         if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
             raise InvalidName(f"counter names are strings, not {array.type}")
         encoded = array.dictionary_encode()
+        encoded.dictionary.validate(full=True)  # It may hold bytes that are no text.
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, UnicodeError, OverflowError) as error:
         raise InvalidName(f"counter names are strings: {error}") from error
     if encoded.null_count:
@@ -49,13 +52,14 @@ def as_deltas(deltas: int | Sequence[int] | Ints | pa.Array, rows: int) -> Ints:
     >>> as_deltas(5, 2), as_deltas([1, -1], 2)
     (array([5, 5]), array([ 1, -1]))
     """
-    if isinstance(deltas, int) and not isinstance(deltas, bool):
+    if isinstance(deltas, int | np.integer) and not isinstance(deltas, bool):
         if not INT64_MIN <= deltas <= INT64_MAX:
             raise InvalidInput(f"a delta is an int64, not {shown(deltas)}")
         return np.full(rows, deltas, dtype=np.int64)
     if isinstance(deltas, pa.ChunkedArray):
         deltas = deltas.combine_chunks()
     if isinstance(deltas, pa.Array):
+        deltas = unwrapped(deltas)
         if not pa.types.is_integer(deltas.type) or deltas.null_count:
             raise InvalidInput(f"deltas are whole numbers, none missing, not {deltas.type}")
         found = deltas.to_numpy()
