@@ -19,7 +19,7 @@ from tidemill.records.memory import MemoryStore
 from tidemill.records.protocol.block import decode_block
 from tidemill.records.protocol.enqueueing import enqueue
 from tidemill.records.protocol.lock import Call
-from tidemill.records.protocol.metadata import decode_metadata
+from tidemill.records.protocol.metadata import Grant, decode_metadata
 from tidemill.records.protocol.requests import Now, Steps, Wait
 from tidemill.records.ring import Ring
 from tidemill.records.store import OneByOne, Record
@@ -647,6 +647,29 @@ class TestHandles:
             fresh.get(0)
         assert not fresh.info().locked
         assert fresh.info().length == 2
+
+    @pytest.mark.parametrize("has_clock", [True, False])
+    def test_a_lock_that_nobody_can_have_asked_for_is_damage_and_not_waited_for(
+        self, has_clock: bool
+    ) -> None:
+        store = MemoryStore() if has_clock else MemoryStore(clock_us=None)
+        ring = Ring.on(store, "alerts", capacity=10)
+        kept = store._records["alerts:ring"]
+        state = decode_metadata(kept.data)
+        for lock_ms in (0, 2**63):
+            kept.data = state.granted(Grant(1, b"n" * 16, b"o" * 16, lock_ms)).encode()
+            with pytest.raises(tm.Corrupt, match=f"a lock for {lock_ms} ms"):
+                ring.enqueue(b"a")
+
+    def test_an_outcome_of_a_kind_that_is_not_known_is_told(
+        self, store: MemoryStore, ring: Ring
+    ) -> None:
+        ring.enqueue(b"a", operation_id="one")
+        kept = store._records["alerts:ring"]
+        state = decode_metadata(kept.data)
+        kept.data = replace(state, ended=state.ended[:-4] + b"\7\0\0\0").encode()
+        with pytest.raises(tm.Corrupt, match="unknown kind 7"):
+            ring.outcome("one")
 
     def test_an_entry_that_cannot_be_told_stays_in_with_all_beside_it(
         self, store: MemoryStore, ring: Ring

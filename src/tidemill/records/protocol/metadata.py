@@ -27,6 +27,7 @@ from tidemill.limits import (
     NAME_LENGTH_MAX,
     RING_CAPACITY_MAX,
     RING_GROUPS_MAX,
+    RING_LOCK_MS_MAX,
     RING_OUTCOMES_KEPT,
     RING_SLOTS_PER_RECORD_MAX,
 )
@@ -290,5 +291,8 @@ def _check(found: Metadata) -> None:
         problem = "a group ahead of the tail"
     elif found.fence < 0 or (found.grant is not None and found.grant.token != found.fence):
         problem = f"a fence of {found.fence} that does not fit its grant"
+    elif found.grant is not None and not 1 <= found.grant.lock_ms <= RING_LOCK_MS_MAX:
+        # Whoever believed it would wait as long.
+        problem = f"a lock for {found.grant.lock_ms} ms"
     if problem is not None:
         raise Corrupt(f"the metadata record has {problem}")

@@ -34,7 +34,7 @@ class Outcome:
     count: int = 0
 
 
-_KINDS = {What.ENQUEUED: "enqueue", What.DEQUEUED: "dequeue", What.CHANGED: "group"}
+_KINDS: dict[int, str] = {What.ENQUEUED: "enqueue", What.DEQUEUED: "dequeue", What.CHANGED: "group"}
 
 
 def read(memo: Memo, first: int, count: int) -> Steps[list[Entry]]:
@@ -69,7 +69,9 @@ def outcome(memo: Memo, operation: bytes) -> Steps[Outcome]:
                 return Outcome("unknown")
             if ended.what == What.ABORTED:
                 return Outcome("aborted")
-            kind = _KINDS[What(ended.what)]
+            kind = _KINDS.get(ended.what)
+            if kind is None:
+                raise Corrupt(f"ring {memo.name!r} has an outcome of the unknown kind {ended.what}")
             if ended.what == What.CHANGED:
                 return Outcome("committed", kind=kind)
             return Outcome("committed", kind=kind, offset=ended.offset, count=ended.entries)
