@@ -102,6 +102,7 @@ ARCHIVE_SEGMENT_ROWS = 2**22  # ... or so many rows
 ROW_GROUP_BYTES = 16 * MIB  # of rows in memory that are read from a segment in one go
 ROW_GROUP_ROWS = 128 * KIB  # ... or so many rows
 AGE_S_MAX = 1_000 * 365 * 86_400  # of rows that are kept, and any length of time of a command
+INTERVAL_S_MAX = 366 * 86_400  # that a command waits before it looks again, or begins anew
 MANIFEST_BYTES_MAX = 64 * MIB
 MANIFEST_SEGMENTS = 256  # that stand in a manifest; twice as many, and the older half is a page
 COMPACTED_SEGMENTS = 16  # small ones side by side that become one

@@ -206,6 +206,8 @@ def test_a_token_of_the_environment_that_is_none_is_told_without_it(
         "ttl 127.0.0.1:1 v 7",
         "ttl 127.0.0.1:1 v 9999-12-31T23:59:59-12:00",
         "watch 127.0.0.1:1 --looks 0",
+        "watch 127.0.0.1:1 --every 365000d",
+        "serve n --snapshot-every 367d",
     ],
 )
 def test_what_cannot_be_understood_is_told(run: Run, arguments: str) -> None:

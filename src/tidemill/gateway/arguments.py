@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tidemill.errors import InvalidInput
 from tidemill.files.state.bucket import Shift, Width
-from tidemill.limits import AGE_S_MAX, INT64_MAX, INT64_MIN
+from tidemill.limits import AGE_S_MAX, INT64_MAX, INT64_MIN, INTERVAL_S_MAX
 
 QUEUE_VARIABLE = "TIDEMILL_QUEUE"
 LOG_VARIABLE = "TIDEMILL_LOG"
@@ -126,6 +126,18 @@ def duration(text: str) -> timedelta:
     if found is None or float(found[1]) * _SECONDS[found[2]] > AGE_S_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 30s, 5m, 12h or 7d")
     return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+
+
+def interval(text: str) -> timedelta:
+    """A length of time that a command waits, as long as the system can.
+
+    >>> interval("90s")
+    datetime.timedelta(seconds=90)
+    """
+    found = duration(text)
+    if found.total_seconds() > INTERVAL_S_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is over {INTERVAL_S_MAX // 86_400}d")
+    return found
 
 
 def size(text: str) -> int:
@@ -314,7 +326,7 @@ def add_looks(parser: argparse.ArgumentParser) -> None:
     """Of a command that looks again and again: how often, and how many times."""
     parser.add_argument(
         "--every",
-        type=duration,
+        type=interval,
         default=timedelta(seconds=1),
         metavar="TIME",
         help="between two looks (default: 1s)",

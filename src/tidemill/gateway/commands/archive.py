@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import tidemill as tm
-from tidemill.gateway.arguments import Positional, add_lock_wait, add_log, duration, size
+from tidemill.gateway.arguments import Positional, add_lock_wait, add_log, duration, interval, size
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
@@ -130,7 +130,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--every",
-        type=duration,
+        type=interval,
         metavar="TIME",
         help="again after so long (30s, 5m), until stopped",
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import tidemill as tm
 from tidemill.counters.snapshot import fitting, snapshot_of
 from tidemill.files.disk.storage import storage_errors
-from tidemill.gateway.arguments import duration, positive
+from tidemill.gateway.arguments import interval, positive
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.http.missing import missing_http
@@ -178,7 +178,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--snapshot-log", metavar="LOG", help="send all values to this log")
     parser.add_argument(
         "--snapshot-every",
-        type=duration,
+        type=interval,
         default=timedelta(seconds=10),
         metavar="TIME",
         help="... so often (default: 10s)",

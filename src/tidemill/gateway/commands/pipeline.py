@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemill.gateway.arguments import duration
+from tidemill.gateway.arguments import interval
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.interrupts import Interrupts
@@ -165,7 +165,7 @@ def _run_arguments(parser: argparse.ArgumentParser) -> None:
         "--once", action="store_true", help="end when everything that is there now is done"
     )
     trigger.add_argument(
-        "--every", type=duration, metavar="TIME", help="a batch every so often (5s, 1m)"
+        "--every", type=interval, metavar="TIME", help="a batch every so often (5s, 1m)"
     )
     trigger.add_argument(
         "--batch", action="store_true", help="everything from the start, as one batch"
