@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -328,6 +329,41 @@ def test_a_log_that_was_made_anew_is_a_loss(log: tm.Log, tmp_path: Path) -> None
     with pytest.raises(InvalidInput, match="no Tidemill source wrote"):
         source.latestOffset({"orders": {"0": 5}}, ReadAllAvailable())
     source.stop()
+
+
+def test_what_is_lost_is_passed_over_once_and_what_comes_later_is_read(
+    log: tm.Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(log, range(10))
+    log.trim(before=11)
+    source = reader(tmp_path / "log", failOnDataLoss="false")
+    limit = source.getDefaultReadLimit()
+    for lost in ({"next": 5}, {"next": 50}):  # Trimmed in front; of a log that was longer once.
+        assert source.latestOffset(lost, limit) == {"next": 11}
+        assert "rows are left out" in caplog.text
+        assert source.partitions(lost, {"next": 11}) == []
+        caplog.clear()
+        assert source.latestOffset({"next": 11}, limit) == {"next": 11}
+        assert caplog.text == ""
+    source.stop()
+
+
+def test_a_query_goes_on_with_a_log_that_was_made_anew_if_it_is_told_so(
+    query: Query, log: tm.Log, tmp_path: Path
+) -> None:
+    send(log, range(40))
+    query.run(startingOffsets="earliest", consumer="copy")
+    log.close()
+    shutil.rmtree(tmp_path / "log")
+    with tm.Log(tmp_path / "log", schema=NUMBERS) as anew:
+        send(anew, range(100, 110))
+        with pytest.raises(StreamingQueryException, match="made anew"):
+            query.run(consumer="copy")
+        query.run(consumer="copy", failOnDataLoss="false")
+        send(anew, range(110, 120))
+        query.run(consumer="copy")
+        assert sorted(query.rows()) == [*range(40), *range(110, 120)]
+        assert anew.consumers() == {"copy": 10}
 
 
 def test_few_rows_wait_for_more_until_they_have_waited_enough(

@@ -159,6 +159,10 @@ def range_of(
                     f"{name} is {at}, and {place} ends at {ends.next}; use latest, or set "
                     "failOnDataLoss to false"
                 )
+    if start < ends.first:
+        logger.warning(
+            "rows %d to %d of %s are left out: they were trimmed", start, ends.first - 1, place
+        )
     start, end = max(start, ends.first), min(end, ends.next)
     return start, max(start, end)
 

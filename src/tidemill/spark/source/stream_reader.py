@@ -104,12 +104,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._rows().ends()
         self._resume(at, ends)
         available = ends.next if self._target is None else min(ends.next, self._target)
-        # What is lost in front does not count as rows of the micro-batch.
-        begin = max(at, min(ends.first, available)) if self._is_log else at
+        # What is lost does not count as rows of the micro-batch, and is not met again: a query that
+        # was ahead of all rows goes back, for those that are to come have its numbers.
+        begin = min(at, ends.next)
+        if self._is_log:
+            begin = max(begin, min(ends.first, available))
         waited_s = float("inf") if self._target is not None else self._waited_s()
         end = self._admission.end(begin, available, limit, waited_s)
         if end <= begin:
-            return offset(at)
+            return offset(begin)
         self._advanced_s = time.monotonic()
         return offset(end)
 
@@ -210,9 +213,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     first=ends.first,
                 )
             )
-        self._claim(at)
+        self._claim(min(at, ends.next))
 
     def _lose(self, loss: Trimmed | MissingRows) -> None:
         if self._options.fail_on_loss:
             raise loss
-        logger.warning("%s", loss)
+        logger.warning("rows are left out: %s", loss)
