@@ -127,6 +127,26 @@ def test_a_state_that_was_deleted_after_its_first_run_skips_nothing_in_silence(
     assert numbers_of(tmp_path / "out") == list(range(5))
 
 
+def test_a_state_is_not_used_for_another_source(spark: SparkSession, tmp_path: Path) -> None:
+    def copy_of(source: Path) -> Pipeline:
+        @pipeline(source=source, sink=tmp_path / "out", name="copy")
+        def copy(numbers: Any) -> Any:
+            return numbers
+
+        return copy
+
+    send(tmp_path / "one", range(5))
+    send(tmp_path / "other", range(100, 110))
+    copy_of(tmp_path / "one").run(spark, once=True)
+    with pytest.raises(tm.InvalidPipeline, match="would be left out that were never read"):
+        copy_of(tmp_path / "other").run(spark, once=True)
+    assert numbers_of(tmp_path / "out") == list(range(5))
+    (tmp_path / "one").rename(tmp_path / "moved")
+    send(tmp_path / "moved", range(5, 10))
+    copy_of(tmp_path / "moved").run(spark, once=True)
+    assert numbers_of(tmp_path / "out") == list(range(10))
+
+
 def test_a_source_may_be_read_twice(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "in"
 

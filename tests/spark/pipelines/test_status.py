@@ -11,6 +11,7 @@ import pytest
 import tidemill as tm
 from tests.spark.pipelines.numbers import send
 from tidemill.spark import Pipeline, Source, pipeline
+from tidemill.spark.pipelines.frames import check_sources
 from tidemill.spark.pipelines.offsets_log import done_batches, last_begun, state_bytes
 from tidemill.spark.pipelines.state import State
 from tidemill.spark.pipelines.status import status
@@ -66,6 +67,23 @@ def test_the_lag_of_several_sources_is_their_sum(tmp_path: Path) -> None:
     # One that has no offset yet leaves it to the consumers, none of which is there.
     note(checkpoint, 1, '{"next": 31}', "-")
     assert status(made).sinks[0].lag == 110
+
+
+def test_a_state_of_other_sources_is_refused(tmp_path: Path) -> None:
+    for name in ("left", "right", "other"):
+        send(tmp_path / name, range(100))
+    with tm.Log(tmp_path / "left") as log:
+        log.receiver("both.output", start="earliest").close()
+    made = both(tmp_path, left=tmp_path / "left", right=tmp_path / "right")
+    other = both(tmp_path, left=tmp_path / "other")
+    state = State.of(made, None, is_remote=False)
+    check_sources(other, state, "output")  # It is new.
+    note(tmp_path / "out.state" / "both" / "output", 0, '{"next": 51}')
+    check_sources(made, state, "output")  # The query may read one of both alone.
+    with pytest.raises(tm.InvalidPipeline, match=r"other sources than .*other, where nobody"):
+        check_sources(other, state, "output")
+    lenient = both(tmp_path, left=Source(tmp_path / "other", failOnDataLoss=False))
+    check_sources(lenient, state, "output")
 
 
 def test_a_source_of_another_kind_does_not_tell(tmp_path: Path) -> None:
