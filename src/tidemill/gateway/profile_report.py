@@ -10,6 +10,7 @@ import numpy as np
 
 from tidemill.gateway.drawing import FAINT, Panel, area, round_up, short, text
 from tidemill.gateway.web_page import COLOURS, cards, document, faint, svg, table
+from tidemill.limits import TIME_US_MAX
 
 if TYPE_CHECKING:  # Other commands do without.
     from tidemill.spark.profiling.profile import (
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # Other commands do without.
     )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US_MIN = (datetime.min.replace(tzinfo=UTC) - _EPOCH) / timedelta(microseconds=1)
 _RED = COLOURS[4]
 _LEVELS = 6  # of shades
 _COLUMNS_DRAWN = 20
@@ -81,10 +83,23 @@ def _bars(heights: np.ndarray, colour: str) -> Panel:
 
 def _label_times(panel: Panel, start_us: float, span_us: float) -> None:
     """Five times along the bottom, as exact as they have to be."""
-    is_long = span_us > 2 * 86_400e6
     for quarter in range(5):
-        when = _EPOCH + timedelta(microseconds=start_us + span_us * quarter / 4)
-        panel.label_x(quarter / 4, f"{when:%m-%d %H:%M}" if is_long else f"{when:%H:%M:%S}")
+        panel.label_x(quarter / 4, _clock(start_us + span_us * quarter / 4, span_us))
+
+
+def _clock(at_us: float, span_us: float) -> str:
+    """A time on an axis that is so long.
+
+    >>> [_clock(1.7e15 + 250_000, span_us) for span_us in (1e6, 1e9, 1e12, 1e14)]
+    ['22:13:20.250', '22:13:20', '11-14 22:13', '2023-11-14']
+    """
+    # A bin may end behind the year 9999, the last that Python has.
+    when = _EPOCH + timedelta(microseconds=min(max(at_us, _US_MIN), TIME_US_MAX))
+    if span_us < 10e6:
+        return f"{when:%H:%M:%S.%f}"[:-3]
+    if span_us < 2 * 86_400e6:
+        return f"{when:%H:%M:%S}"
+    return f"{when:%m-%d %H:%M}" if span_us < 300 * 86_400e6 else f"{when:%Y-%m-%d}"
 
 
 def _keys(key: KeyProfile) -> list[str]:
@@ -92,9 +107,10 @@ def _keys(key: KeyProfile) -> list[str]:
     panel = _bars(np.array(spread.rows, float), COLOURS[2])
     span = spread.step * len(spread.rows)
     for quarter in range(5):
-        value = int(spread.start + span * quarter / 4)
-        is_time = key.per_s is not None
-        panel.label_x(quarter / 4, key.shown(value)[5:] if is_time else short_signed(value))
+        value = spread.start + span * quarter / 4
+        us = 1e6 / key.per_s if key.per_s is not None else None
+        words = short_signed(value) if us is None else _clock(value * us, span * us)
+        panel.label_x(quarter / 4, words)
     for gap in key.gaps:
         left, right = ((at - spread.start) / span for at in (gap.after, gap.before))
         width = max((right - left) * panel.width, 2)
@@ -150,10 +166,9 @@ def _cells(late: LateProfile, profile: Profile) -> list[str]:
     panel = Panel(120, 16, 790, 310)
     side = late.cells_per_side
     span_us = (late.last - late.first) / timedelta(microseconds=1)
-    is_long = span_us > 2 * 86_400e6
+    first_us = (late.first - _EPOCH) / timedelta(microseconds=1)
     for quarter in range(5):
-        when = late.first + timedelta(microseconds=span_us * quarter / 4)
-        panel.label_y(quarter / 4, f"{when:%m-%d %H:%M}" if is_long else f"{when:%H:%M:%S}")
+        panel.label_y(quarter / 4, _clock(first_us + span_us * quarter / 4, span_us))
     if profile.time_first is not None and profile.time_last is not None:
         start_us = (profile.time_first - _EPOCH) / timedelta(microseconds=1)
         arrived_us = (profile.time_last - profile.time_first) / timedelta(microseconds=1)

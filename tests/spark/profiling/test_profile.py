@@ -114,6 +114,16 @@ def test_keys_without_a_gap_are_told_as_well() -> None:
     _check_page(found, "Keys: n")
 
 
+def test_keys_up_to_the_last_year_have_a_page() -> None:
+    """As of rows that hold until they are replaced; the last bin ends behind the greatest key."""
+    first, last = 1_600_000_000 * 10**6, 253_402_300_799 * 10**6
+    spread = Histogram(first, (last - first) * 35 / 4096, (1,) * 118)
+    key = KeyProfile("until", 10**6, first, last, 0, spread, 1.0, 1, (Gap(first, last),))
+    found = Profile(source="a", kind="log", rows=2, seq_first=1, seq_last=2, key=key)
+    _check_page(found, "Keys: until", ">2020-09-13<", ">9999-12-31<")
+    assert key.shown(2**60) == f"{2**60:,}"
+
+
 ODD = pa.schema(
     [
         ("at", pa.timestamp("us", tz="UTC")),

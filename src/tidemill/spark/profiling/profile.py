@@ -64,7 +64,10 @@ class KeyProfile:
         """A key as people read it."""
         if self.per_s is None:
             return f"{value:,}"
-        return moment(_EPOCH + timedelta(seconds=value / self.per_s))
+        try:
+            return moment(_EPOCH + timedelta(seconds=value / self.per_s))
+        except OverflowError:  # Spark knows times behind the year 9999.
+            return f"{value:,}"
 
     def span(self, width: float) -> str:
         """A distance between keys as people read it."""
