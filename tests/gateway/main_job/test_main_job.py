@@ -10,12 +10,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import tidemill as tm
 from tidemill.gateway import main_job
+from tidemill.gateway.demo.telemetry import START_NS
 from tidemill.gateway.main_job.proof import prove
 from tidemill.gateway.main_job.readings import Readings
+from tidemill.gateway.main_job.report import page
 from tidemill.gateway.main_job.story import Story
 from tidemill.progress import NO_PROGRESS
 
@@ -101,6 +104,24 @@ def _check_that_the_proof_can_fail(folder: Path, tmp_path: Path) -> None:
         queue.push([(window.keys[0].as_py(), {**row, "total_hundredths": 0})])
     with pytest.raises(tm.Bug, match="sum of all readings"):
         prove(folder, readings, Story(ITEMS))
+
+
+def test_few_readings_have_a_report_as_well() -> None:
+    story = Story(10)
+    with story.stage("push", "devices push"):
+        pass
+    window = pa.table(
+        {
+            "start": pa.array([START_NS // 1_000], pa.timestamp("us", "UTC")),
+            "device": pa.array([0], pa.int32()),
+            "metric": ["humidity"],
+            "readings": [1],
+            "total_hundredths": [5_500],
+        }
+    )
+    for count, drawn in ((0, 0), (1, 8)):
+        story.windows = window.slice(0, count)
+        assert page(story).count("<polyline") == drawn
 
 
 def test_readings_follow_from_their_numbers() -> None:

@@ -54,11 +54,7 @@ def page(story: Story) -> str:
         "second one, up to minutes late.</p>",
         svg(300, _log(story)),
         "<h2>What the pipeline found: the mean of each metric, by window and device</h2>",
-        *(
-            [svg(250, _means(story.windows, metric)) for metric in METRICS.to_pylist()]
-            if story.windows is not None
-            else []
-        ),
+        *(svg(250, _means(story.windows, metric)) for metric in _found(story.windows)),
         "<h2>The proof</h2>",
         "<p class='faint'>Every reading follows from its number, so that what has to come out is "
         "known. All of it was compared.</p>",
@@ -136,6 +132,12 @@ def _log(story: Story) -> list[str]:
         panel.parts.append(f'<circle cx="{panel.left + 14}" cy="{y - 4}" r="4" fill="{colour}"/>')
         panel.parts.append(text(panel.left + 24, y, words))
     return panel.parts
+
+
+def _found(windows: pa.Table | None) -> list[str]:
+    """The metrics that there are windows of: few readings are not of each."""
+    known = set() if windows is None else set(windows.column("metric").unique().to_pylist())
+    return [metric for metric in METRICS.to_pylist() if metric in known]
 
 
 def _means(windows: pa.Table, metric: str) -> list[str]:
