@@ -7,6 +7,7 @@ it cannot order: who leads a commit, who waits for it, and who comes meanwhile.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -25,6 +26,8 @@ ROUNDS = 20_000 if os.environ.get("TIDEMILL_SOAK") == "1" else 300
 def test_interrupts_among_threads_lose_double_and_invent_nothing(
     tmp_path: Path, sync: str, tally: Callable[[str, int], None]
 ) -> None:
+    # The process watches over each of its rounds; how long all take is up to the disk.
+    faulthandler.cancel_dump_traceback_later()
     command = [sys.executable, "-m", "tests.faults.interrupted_child", str(tmp_path)]
     paths = [str(ROOT), *sys.path]
     done = subprocess.run(

@@ -7,6 +7,7 @@ between any two steps, also where a loop goes on.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -24,6 +25,8 @@ ROUNDS = 5_000 if os.environ.get("TIDEMILL_SOAK") == "1" else 60
 def test_interrupts_among_threads_lose_double_and_invent_no_rows(
     tmp_path: Path, tally: Callable[[str, int], None]
 ) -> None:
+    # The process watches over each of its rounds; how long all take is up to the disk.
+    faulthandler.cancel_dump_traceback_later()
     done = subprocess.run(
         [sys.executable, "-m", "tests.log.interrupted_child", str(tmp_path), "1", str(ROUNDS)],
         cwd=ROOT,
