@@ -44,9 +44,13 @@ fi
 echo "Installing$packages with $manager"
 case "$manager" in
   apt-get)
-    $as_root apt-get update -qq
-    $as_root env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -qq -y --no-install-recommends $packages >/dev/null ;;
+    # A machine that has just come up brings itself up to date, and holds the locks meanwhile.
+    until said=$($as_root env LC_ALL=C apt-get update -qq 2>&1); do
+      echo "$said" >&2
+      case "$said" in *"Could not get lock"*) sleep 10 ;; *) exit 1 ;; esac
+    done
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 \
+      install -qq -y --no-install-recommends $packages >/dev/null ;;
   dnf) $as_root dnf install -q -y --setopt=install_weak_deps=False $packages ;;
   brew) brew install --quiet $packages ;;
 esac
