@@ -24,6 +24,17 @@ from tidemill.limits import SCHEMA_DEPTH_MAX
 NOON = datetime(2024, 2, 29, 12, tzinfo=UTC)
 INSTANT = pa.timestamp("us", "UTC")
 
+
+class Celsius(pa.ExtensionType):  # type: ignore[misc]
+    """A type of somebody else's; as those that Python defines, it has no hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.float64(), "tests.celsius")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
 BECOMES = [
     (pa.array(["a", None], pa.large_utf8()), pa.utf8()),
     (pa.array(["a", None], pa.string_view()), pa.utf8()),
@@ -69,7 +80,19 @@ BECOMES = [
         pa.array([[("a", 1)], None], pa.map_(pa.utf8(), pa.uint8())),
         pa.map_(pa.utf8(), pa.int16()),
     ),
+    (
+        pa.array(
+            [[("a", "x")], None, [("b", "y"), ("c", None)], []],
+            pa.map_(pa.utf8(), pa.dictionary(pa.int8(), pa.utf8())),
+        ),
+        pa.map_(pa.utf8(), pa.utf8()),
+    ),
+    (
+        pa.array([None, [("a", [1, 2]), ("b", None)]], pa.map_(pa.utf8(), pa.list_view(pa.int8()))),
+        pa.map_(pa.utf8(), pa.list_(pa.int8())),
+    ),
     (pa.array([b"a" * 16]).cast(pa.binary(16)).view(pa.uuid()), pa.binary()),
+    (pa.ExtensionArray.from_storage(Celsius(), pa.array([1.5, None])), pa.float64()),
 ]
 
 

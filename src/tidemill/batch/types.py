@@ -81,6 +81,9 @@ def normal_type(kind: pa.DataType, column: str, depth: int = 1) -> pa.DataType:
     tidemill.errors.SchemaMismatch: column 'weight' has the type halffloat, which Spark cannot \
 hold: cast it to float32
     """
+    if isinstance(kind, pa.BaseExtensionType):
+        # First, for one that is defined in Python cannot, as a rule, be looked up in a set.
+        return normal_type(kind.storage_type, column, depth + 1)
     if kind in _PLAIN:
         return kind
     if depth > SCHEMA_DEPTH_MAX:
@@ -90,8 +93,6 @@ hold: cast it to float32
         return widened
     if _types.is_dictionary(kind) or _types.is_run_end_encoded(kind):
         return normal_type(kind.value_type, column, depth + 1)
-    if isinstance(kind, pa.BaseExtensionType):
-        return normal_type(kind.storage_type, column, depth + 1)
     if _types.is_timestamp(kind):
         return WALL_CLOCK if kind.tz is None else INSTANT
     if _types.is_duration(kind):

@@ -2,7 +2,7 @@
 
 Arrow's cast takes most of these off, but not all: it cannot decode a dictionary of views (the
 categories of polars), and the lists it makes of list views have an offset too few. So they come off
-here first, at any depth of lists and structs.
+here first, at any depth of lists, structs and maps.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def unwrapped(array: pa.Array) -> pa.Array:
         children = [unwrapped(child) for child in array.flatten()]
         names = [field.name for field in array.type]
         return pa.StructArray.from_arrays(children, names, mask=array.is_null())
+    if _types.is_map(array.type):
+        return _plain_map(array)
     return _plain_list(array)
 
 
@@ -50,7 +52,7 @@ def _is_wrapped(kind: pa.DataType) -> bool:
         or _types.is_large_list_view(kind)
     ):
         return True
-    if _types.is_struct(kind) or is_any_list(kind):
+    if _types.is_struct(kind) or is_any_list(kind) or _types.is_map(kind):
         return any(_is_wrapped(kind.field(index).type) for index in range(kind.num_fields))
     return False
 
@@ -67,3 +69,15 @@ def _plain_list(array: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(
         pa.array(offsets.astype(np.int32)), unwrapped(array.flatten()), mask=array.is_null()
     )
+
+
+def _plain_map(array: pa.Array) -> pa.Array:
+    """A map whose keys and items are plain, by way of a list of entries."""
+    entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+    # A copy, for Arrow takes no offsets that are a part of others beside a mask.
+    offsets = pa.array(array.offsets.to_numpy())
+    found = _plain_list(pa.ListArray.from_arrays(offsets, entries, mask=array.is_null()))
+    keys, items = found.values.flatten()
+    # Where an offset is null, so is the map.
+    is_null = np.append(array.is_null().to_numpy(zero_copy_only=False), False)
+    return pa.MapArray.from_arrays(pa.array(found.offsets.to_numpy(), mask=is_null), keys, items)
