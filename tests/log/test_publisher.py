@@ -186,6 +186,25 @@ def test_one_send_may_be_larger_than_all_that_may_wait(store: LogStore) -> None:
         assert out.send([bytes(1_000)] * 3).count == 3
 
 
+def test_small_sends_do_not_pass_a_large_one_that_waits_for_room(
+    shelf: Shelf, store: LogStore
+) -> None:
+    gate = Gate(shelf)
+    out = Publisher(store, pending_bytes_max=1_000)
+    out.send_soon(bytes(400))
+    gate.wait()
+    with ThreadPoolExecutor(2) as threads:
+        large = threads.submit(out.send, bytes(2_000))
+        until_s = time.monotonic() + 10
+        while out._line.has_room(Send(values=(b"small",))) and time.monotonic() < until_s:
+            time.sleep(0.001)
+        small = threads.submit(out.send, bytes(400))
+        assert not wait([large, small], 0.2).done
+        gate.open.set()
+        assert (large.result(60).first, small.result(60).first) == (2, 3)
+    out.close()
+
+
 @pytest.mark.parametrize("call", ["send", "flush", "close"])
 def test_what_is_called_back_may_use_the_publisher(
     store: LogStore, call: str, shelf: Shelf

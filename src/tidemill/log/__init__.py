@@ -8,6 +8,7 @@ send_line     sends that wait, gathered into groups
 starting      how threads of ours are started
 turn          one use of a lane, and who has to hear of it
 waiting       sends that are in line
+room          how much may be on its way
 sends         what can be sent
 producer      numbers under which a send is written once
 receiver      gives a consumer its rows, and keeps what it acks

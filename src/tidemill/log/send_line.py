@@ -39,6 +39,7 @@ from tidemill.log.ending import see_through_at_exit
 from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.producer import Producer
+from tidemill.log.room import Room
 from tidemill.log.sends import Send, frames_of
 from tidemill.log.starting import start
 from tidemill.log.turn import Turn
@@ -67,13 +68,13 @@ class SendLine:
         self._writer = writer
         self._encode = encode
         self._producer = producer
-        self._pending_bytes_max = bytes_max
         self._clock = clock
         self._next_seq = ends.next  # for the receipts of sends of nothing
         self._durability = durability
         self._home = Home("the publisher")
         self._mutex = threading.RLock()
         self._changed = HeldCondition(self._mutex)
+        self._room = Room(self._changed, bytes_max)
         self._pending = Waiting()
         self._turns: list[Turn | None] = [None] * writer.lanes  # who uses each lane
         self._written_bytes = 0  # of all that is being written
@@ -102,10 +103,12 @@ class SendLine:
                 self._check()
                 if self._has_room(send):
                     break
+                self._room.ask(send)
                 tellers = [told.teller for told in self._told]
                 if threading.get_ident() in tellers and self._may_write():
                     self.call_worker()  # Who is called back may be the last who could make room.
                 self._changed.wait()
+            self._room.leave(send)
             if self._producer is not None and self._producer.knows(send, self._durability):
                 return False
             if not send.count and send.number is None:
@@ -240,6 +243,7 @@ class SendLine:
         send.wakeup = None  # Whatever is left of it, a worker writes.
         self.withdraw(send)
         with self._mutex:
+            self._room.leave(send)
             numbered = [one for one in self._pending if one.number is not None]
             if numbered and numbered[-1] is send:  # Nobody could pass it.
                 self._pending = self._pending.without([send])
@@ -376,9 +380,7 @@ class SendLine:
             try:
                 self.call_worker(by_sender=False)
             except SurroundingsError as error:
-                logger.warning(
-                    "what was sent soon waits until somebody sends or flushes: %s", error
-                )
+                logger.warning("what was sent soon waits for the next send or flush: %s", error)
         elif send.turn is None:
             self._take_lane(Turn(), send)
             send.wake()
@@ -439,8 +441,7 @@ class SendLine:
             return True
 
     def _has_room(self, send: Send) -> bool:
-        under_way = self._pending.size + self._written_bytes
-        return under_way == 0 or under_way + send.size <= self._pending_bytes_max
+        return self._room.is_for(send, self._pending.size + self._written_bytes)
 
     def _check(self) -> None:
         if self._failure is not None:
