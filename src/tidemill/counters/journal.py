@@ -11,7 +11,6 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -19,13 +18,13 @@ from tidemill.batch import fingerprint
 from tidemill.clock import Clock
 from tidemill.counters.message import Message
 from tidemill.counters.wire import SCHEMA, decode, encode, starts
-from tidemill.errors import BadMessage, Corrupt, Fenced, InvalidInput, Locked
+from tidemill.errors import BadMessage, Corrupt, Fenced, Locked
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.limits import COUNTER_JOURNAL_ROWS_MIN, SEGMENT_BYTES
 from tidemill.log.frames import encode_rows
 from tidemill.log.on_files.place import LogPlace
 from tidemill.log.on_files.store import FileLog
-from tidemill.shown import shown
 
 _READ_ROWS = 2**20
 _READ_BYTES = 2**26
@@ -53,7 +52,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         fs = LocalFileSystem() if file_system is None else file_system
-        self._key = LogPlace.key(fs, _folder(path))
+        self._key = LogPlace.key(fs, folder_path(path, "counters"))
         with _open_mutex:
             if self._key in _open:
                 pid = os.getpid()
@@ -151,15 +150,6 @@ class Journal:
             return decode(pa.record_batch(columns, schema=SCHEMA))
         except (BadMessage, pa.ArrowInvalid, ValueError) as error:
             raise Corrupt(f"what is saved in {self._log.place} is no turn: {error}") from error
-
-
-def _folder(path: str | os.PathLike[str]) -> Path:
-    try:
-        if b"\0" not in os.fsencode(path):
-            return Path(path)
-    except (TypeError, ValueError):
-        pass  # No path, or one with letters that no file system has.
-    raise InvalidInput(f"path is that of a folder, not {shown(path)}")
 
 
 def _after_fork() -> None:

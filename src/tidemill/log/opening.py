@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.errors import InvalidInput
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.log.contract import LogStore
 from tidemill.log.memory import Shelf
 from tidemill.log.sql.address import SCHEMES
@@ -47,6 +48,7 @@ or postgresql://
         from tidemill.log.on_files.store import FileLog  # noqa: PLC0415 (only who needs it)
 
         path = path_of(address)
+        folder_path(path, "a log")
         if is_archive(address):
             return _open_archive(path, schema, options)
         try:

@@ -10,13 +10,13 @@ aside. It never destroys data without being told to, by name.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.doctor.examination import Examination
 from tidemill.files.doctor.salvage import Salvaged
 from tidemill.files.doctor.treatment import Treatment
 from tidemill.files.doctor.ward import Quarantined, drop, push_back, quarantined, salvage, save
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.files.folder.upgrade import Upgrade, upgrade
 from tidemill.files.report import Finding, OnProgress, Progress, Report, Severity
 from tidemill.files.state.bucket import BucketFunction
@@ -60,7 +60,9 @@ def verify(
     (True, True, {'': 2})
     """
     fs = file_system or LocalFileSystem()
-    return Examination(fs, Path(path), bucket=bucket, on_progress=on_progress).report
+    return Examination(
+        fs, folder_path(path, "a queue"), bucket=bucket, on_progress=on_progress
+    ).report
 
 
 def repair(
@@ -87,5 +89,9 @@ def repair(
     """
     fs = file_system or LocalFileSystem()
     return Treatment(
-        fs, Path(path), set_aside=set_aside, bucket=bucket, on_progress=on_progress
+        fs,
+        folder_path(path, "a queue"),
+        set_aside=set_aside,
+        bucket=bucket,
+        on_progress=on_progress,
     ).run()

@@ -18,6 +18,7 @@ from tidemill.files.disk.filesystem import Buffer, FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.doctor.salvage import Salvaged, read_head
 from tidemill.files.doctor.salvage import salvage as salvage_bytes
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.files.folder.quarantine import (
     Copy,
     names_of_copies,
@@ -68,7 +69,7 @@ def quarantined(
     >>> tm.doctor.quarantined(folder)
     []
     """
-    fs, folder = file_system or LocalFileSystem(), Path(path)
+    fs, folder = file_system or LocalFileSystem(), folder_path(path, "a queue")
     with storage_errors("listing the quarantine of", folder):
         _check_folder(fs, folder)
         return [_describe(fs, folder, name) for name in names_of_copies(fs, folder)]
@@ -78,7 +79,7 @@ def salvage(
     path: str | os.PathLike[str], name: str, *, file_system: FileSystem | None = None
 ) -> Salvaged:
     """Whatever rows of a record that was set aside still decode, as a batch."""
-    fs, folder = file_system or LocalFileSystem(), Path(path)
+    fs, folder = file_system or LocalFileSystem(), folder_path(path, "a queue")
     with storage_errors("reading the quarantine of", folder):
         versions = _check_folder(fs, folder)
         copy = read_copy(fs, folder, name)
@@ -97,7 +98,7 @@ def save(
 
     Returns what was saved, None for bytes. In NDJSON, binary values are in base64.
     """
-    fs, folder = file_system or LocalFileSystem(), Path(path)
+    fs, folder = file_system or LocalFileSystem(), folder_path(path, "a queue")
     goal = Path(target)
     chosen = form or _SUFFIXES.get(goal.suffix, "raw")
     if chosen not in ("parquet", "ndjson", "raw"):
@@ -132,7 +133,7 @@ def push_back(
     To every fork it is a push: they get new seqs, and a fork that had consumed them before the
     damage gets them once more. The copy stays until it is dropped.
     """
-    fs, folder = file_system or LocalFileSystem(), Path(path)
+    fs, folder = file_system or LocalFileSystem(), folder_path(path, "a queue")
     found = salvage(folder, name, file_system=fs)
     if found.batch is None:
         raise InvalidInput(f"record {name} has nothing to push back: {found.words}")
@@ -167,7 +168,7 @@ def _check_not_pushed_back(copy: Copy) -> None:
 
 def drop(path: str | os.PathLike[str], name: str, *, file_system: FileSystem | None = None) -> None:
     """Destroy the copy of a record that was set aside, for good."""
-    fs, folder = file_system or LocalFileSystem(), Path(path)
+    fs, folder = file_system or LocalFileSystem(), folder_path(path, "a queue")
     with storage_errors("dropping from the quarantine of", folder):
         _check_folder(fs, folder)
         read_copy(fs, folder, name)

@@ -16,6 +16,7 @@ from pathlib import Path
 from tidemill.errors import NotAQueue
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.files.format.settings import FORMAT, NAME, read_settings, write_settings
 from tidemill.files.sharing.lock import OwnerLock
 
@@ -50,7 +51,7 @@ def upgrade(
     False
     """
     fs = file_system or LocalFileSystem()
-    folder = Path(path)
+    folder = folder_path(path, "a queue")
     with storage_errors("upgrading", folder):
         try:
             names = fs.list_folder(folder)

@@ -15,6 +15,7 @@ from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.folder_options import CorruptionMode, FolderOptions, SyncMode
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.files.queue.consumer import Consumer, Start
 from tidemill.files.queue.consuming_end import ConsumingEnd
 from tidemill.files.queue.pushes import bytes_needed, push_operation, push_receipt
@@ -112,10 +113,10 @@ class PriorityQueue(ConsumingEnd, Closing):
         )
         fs, clock = file_system or LocalFileSystem(), clock or SystemClock()
         if read_only:
-            follower = Follower(fs, clock, _path(path), options)
+            follower = Follower(fs, clock, folder_path(path, "a queue"), options)
             super().__init__(ReaderCore(follower), follower.cursors[ROOT])
             return
-        folder = Folder(fs, clock, _path(path), options)
+        folder = Folder(fs, clock, folder_path(path, "a queue"), options)
         maintenance = Maintenance(folder, in_background=maintain_in_background)
         room = Room(folder, maintenance, bytes_max=bytes_max, when_full=when_full)
         core = QueueCore(folder, maintenance, room)
@@ -296,21 +297,6 @@ def _check_room(segment_bytes: int, bytes_max: int | None) -> None:
             f"bytes_max is at least 4 segments, here of {segment_bytes} bytes, "
             f"not {shown(bytes_max)}"
         )
-
-
-def _path(path: object) -> Path:
-    name = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(name, str):
-        raise InvalidInput(f"the path of a queue is a string or a pathlib.Path, not {shown(path)}")
-    if "\0" in name:
-        raise InvalidInput(f"the path of a queue has no zero byte; this one has: {shown(path)}")
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"{shown(path)} cannot be the name of a folder: {error}") from error
-    if not name:
-        raise InvalidInput("the path of a queue is empty; '.' is the folder you are in")
-    return Path(name)
 
 
 def _segment_bytes(given: int | None, bytes_max: int | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from tidemill.errors import InvalidInput
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.log.archive.folder import FolderObjects
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import ObjectStore
@@ -21,8 +22,7 @@ def open_objects(url: str | os.PathLike[str]) -> ObjectStore:
     scheme = scheme_of(url)
     if scheme == "file":
         path = path_of(url)
-        if not os.fspath(path):
-            raise InvalidInput("an archive needs a folder, or s3://bucket/prefix")
+        folder_path(path, "an archive")
         return FolderObjects(path)
     if scheme == "memory":
         return MemoryObjects.of(str(url)[len("memory:") :])

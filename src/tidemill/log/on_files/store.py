@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.folder_options import CorruptionMode, FolderOptions
+from tidemill.files.folder.folder_path import folder_path
 from tidemill.files.format.settings import LOG, read_settings
 from tidemill.files.readers.follower import Follower
 from tidemill.files.readers.layout import layout_of
@@ -70,7 +70,7 @@ class FileLog(LogStore):
             raise InvalidInput(f"segment_bytes is at least {SEGMENT_BYTES_MIN}: {segment_bytes!r}")
         fs = LocalFileSystem() if file_system is None else file_system
         self._clock = SystemClock() if clock is None else clock
-        self._path = Path(path)
+        self._path = folder_path(path, "a log")
         self.place = str(path)
         self._is_read_only = read_only
         self._options = FolderOptions(
