@@ -57,6 +57,8 @@ def test_a_wait_that_is_cancelled_has_taken_nothing() -> None:
             await ring.enqueue(b"a")
             assert await ring.dequeue() == (0, b"a")
             assert await ring.dequeue(wait_s=0.01) is None
+            with pytest.raises(tm.InvalidInput, match="takes a list of values"):
+                await ring.enqueue_many("123")
             await ring.enqueue_many([1, 2, 3])
             with pytest.raises(tm.QueueFull):
                 await ring.enqueue(4, wait_s=0.01)

@@ -36,6 +36,17 @@ def ring(store: MemoryStore) -> Ring:
 
 
 class TestValues:
+    @pytest.mark.parametrize("value", ["text", b"bytes", bytearray(b"b"), {"a": 1}, 5, None])
+    def test_one_value_is_not_taken_apart_into_many(self, ring: Ring, value: Any) -> None:
+        with pytest.raises(tm.InvalidInput, match="takes a list of values, not a"):
+            ring.enqueue_many(value)
+        assert ring.info().length == 0
+
+    def test_many_that_do_not_fit_are_counted_in_the_message(self, ring: Ring) -> None:
+        ring.enqueue_many(range(9))
+        with pytest.raises(tm.QueueFull, match="holds 9 of 10 entries, too many for 2 more; take"):
+            ring.enqueue_many([b"x", b"y"])
+
     @pytest.mark.parametrize(
         "value",
         [

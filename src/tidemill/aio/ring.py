@@ -12,7 +12,7 @@ from tidemill.aio.twin import Twin
 from tidemill.errors import QueueFull
 from tidemill.records import ring as plain
 from tidemill.records.protocol.reading import Outcome
-from tidemill.records.protocol.values import Entry, Value
+from tidemill.records.protocol.values import Entry, Value, several
 
 
 class Ring(Twin[plain.Ring], RingEnd):
@@ -66,7 +66,7 @@ class Ring(Twin[plain.Ring], RingEnd):
     ) -> int:
         """Put entries in, all or none, under one lock; returns the offset of the first."""
         ring = self._end()
-        given = list(values)
+        given = several(values)
         full: QueueFull | None = None
         async for _ in Attempts(wait_s):
             try:

@@ -34,7 +34,7 @@ from tidemill.records.protocol.memo import Memo
 from tidemill.records.protocol.metadata import Metadata
 from tidemill.records.protocol.reading import Outcome, outcome, read
 from tidemill.records.protocol.removal import remove_ring
-from tidemill.records.protocol.values import Entry, Value, encode_values
+from tidemill.records.protocol.values import Entry, Value, encode_values, several
 from tidemill.records.ring_end import Core, RingEnd, digest
 from tidemill.records.store import RecordStore
 from tidemill.shown import shown
@@ -233,14 +233,15 @@ class Ring(RingEnd, Closing):
         >>> ring.enqueue_many([b"one", b"two"]), ring.info().length
         (0, 2)
         """
-        kinds, encoded = encode_values(values, self._geometry.entry_bytes_max)
+        kinds, encoded = encode_values(several(values), self._geometry.entry_bytes_max)
         check_count(self._geometry, len(encoded), overwrite)
         call, id = self._core.call(operation_id, wait_s)
         offset = self._core.run(enqueue(self._core.memo, call, kinds, encoded, overwrite), id)
         if offset is None:
+            more = f", too many for {len(encoded)} more" if len(encoded) > 1 else ""
             raise QueueFull(
                 f"ring {self.name!r} is full: it holds "
-                f"{self.info().length} of {self.capacity} entries; take some out, or "
+                f"{self.info().length} of {self.capacity} entries{more}; take some out, or "
                 "overwrite=True drops the oldest"
             )
         return offset

@@ -7,7 +7,7 @@ and dicts with strings for keys; it comes back equal to what was put in.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from tidemill.errors import Corrupt, InvalidInput, TooLarge
@@ -52,6 +52,25 @@ class Taken(NamedTuple):
         """The same as they were put in."""
         offsets = range(self.first, self.end)
         return list(map(Entry, offsets, decode_values(self.kinds, self.values)))
+
+
+def several(values: object) -> list[Value]:
+    """What is to go in together; what is one value would go in as its letters, bytes or keys.
+
+    >>> several(iter([b"one", {"two": 2}]))
+    [b'one', {'two': 2}]
+    >>> several(b"one")
+    Traceback (most recent call last):
+    tidemill.errors.InvalidInput: enqueue_many takes a list of values, not a bytes: that is for \
+enqueue
+    """
+    is_one = isinstance(values, str | bytes | bytearray | memoryview | Mapping)
+    if is_one or not isinstance(values, Iterable):
+        kind = type(values).__name__
+        raise InvalidInput(
+            f"enqueue_many takes a list of values, not a {kind}: that is for enqueue"
+        )
+    return list(values)
 
 
 def encode_values(values: Iterable[Value], entry_bytes_max: int) -> tuple[bytes, list[bytes]]:
