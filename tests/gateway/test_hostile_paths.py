@@ -57,6 +57,14 @@ def test_a_device_is_written_to(spool: Shell) -> None:
     assert left(spool) == 8
 
 
+def test_the_name_of_a_folder_is_no_file_to_write_to(spool: Shell) -> None:
+    before = left(spool)
+    for to in ("bin/", "nowhere/"):
+        spool.refused(f"tidemill pop spool/ --to {to} --format csv", 3, "invalid-input")
+    assert left(spool) == before
+    assert not (spool.folder / "nowhere").exists()
+
+
 def test_a_named_pipe_is_written_to_and_never_replaced(spool: Shell) -> None:
     # As a device would be; but a test that fails is not to cost this machine one of them.
     pop = "tidemill pop spool/ 4 --to pipe --format lines --overwrite"

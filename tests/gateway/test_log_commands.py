@@ -147,7 +147,8 @@ def test_output_that_cannot_be_written_acks_nothing(orders: Shell) -> None:
 
 
 def test_consumers_and_lag(orders: Shell) -> None:
-    assert orders.good("tidemill consumers orders/").out == "no consumers\n"
+    for command in ("consumers", "lag"):
+        assert orders.good(f"tidemill {command} orders/").out == "no consumers\n"
     orders.good("tidemill receive orders/ one --rows 3; tidemill receive orders/ two")
     assert orders.good("tidemill consumers orders/ --json").json() == {
         "consumers": [
@@ -163,7 +164,8 @@ def test_consumers_and_lag(orders: Shell) -> None:
     missing = orders.refused("tidemill lag orders/ three", 4, "not-found")
     assert missing["message"] == "there is no consumer 'three'; there are: one, two"
     orders.refused("tidemill consumers orders/ --remove three --yes", 4, "not-found")
-    orders.refused("tidemill consumers orders/ --remove one", 12, "declined")
+    unasked = orders.refused("tidemill consumers orders/ --remove one", 12, "declined")
+    assert "cannot be undone" in unasked["message"]
     orders.good("tidemill consumers orders/ --remove one --yes")
     assert [one["name"] for one in _consumers(orders)] == ["two"]
 

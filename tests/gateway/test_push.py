@@ -128,14 +128,17 @@ def test_the_bucket_function_and_the_bound_are_those_of_the_options(shell: Shell
         assert len(queue) == 1
     shell.refused("seq 1 | tidemill push spool/ - --bucket shift:3", 3, "invalid-input")
     big = "head -c 400000 /dev/zero | tr '\\0' x | fold -w 1000 | tidemill push small/ -"
-    shell.refused(f"{big} --format lines --bytes-max 150000", 6, "full")
+    shell.refused(f"{big} --format lines --bytes-max 150kB", 6, "full")
 
 
 @pytest.mark.parametrize(
     ("script", "status", "kind", "words"),
     [
         ("echo '{\"key\":' | tidemill push q/ -", 3, "invalid-input", "not ndjson"),
-        ("echo nonsense | tidemill push q/ -", 3, "invalid-input", "not ndjson"),
+        ("echo nonsense | tidemill push q/ -", 3, "invalid-input", "lines need --format lines"),
+        ('echo \'{"key":"1","v":1}\' | tidemill push q/ -', 3, "invalid-input", "without quotes"),
+        ("seq 3 | tidemill push q/ --format lines --bytes-max 1kB", 3, "invalid-input", "not 1000"),
+        ("tidemill push q/ --bytes-max many", 2, "usage", "no size such as"),
         ("echo '{\"key\":1.5}' | tidemill push q/ -", 3, "invalid-input", "keys are integers"),
         ('echo \'{"key":null,"v":1}\' | tidemill push q/ -', 3, "invalid-input", "null"),
         ("echo '{\"v\":1}' | tidemill push q/ - --key ts", 3, "invalid-input", "'ts'"),
@@ -178,6 +181,7 @@ def test_the_bucket_function_and_the_bound_are_those_of_the_options(shell: Shell
         ("tidemill push q/ - --sync sometimes", 2, "usage", "none of full"),
         ("TIDEMILL_SYNC=sometimes tidemill push q/ -", 2, "usage", "none of full"),
         ("tidemill push q/ - --bucket thirds", 2, "usage", "shift:BITS"),
+        ("tidemill push q/ - --bucket shift:64", 2, "usage", "0 to 63"),
         ("tidemill push q/ - --skip-rows -1", 2, "usage", "below 0"),
     ],
 )

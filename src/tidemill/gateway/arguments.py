@@ -166,7 +166,7 @@ def bucket(text: str) -> Shift | Width:
         return functions[kind](int(number))
     except (KeyError, ValueError):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no bucket function: shift:BITS or width:KEYS"
+            f"{text!r} is no bucket function: shift:BITS (0 to 63) or width:KEYS (1 or more)"
         ) from None
 
 

@@ -102,7 +102,7 @@ class Console:
         if is_sure:
             return
         if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr)):
-            raise Declined("this destroys items and nobody is there to be asked: add --yes")
+            raise Declined("this cannot be undone, and nobody is there to be asked: add --yes")
         sys.stderr.write(f"{question()} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -73,11 +73,18 @@ def test_what_is_well_is_said_to_be(shelf: Shelf, objects: MemoryObjects, deep: 
     assert (report.first, report.next, report.orphans) == (1, 27, 0)
     assert len(steps) == 7
     assert steps[-1] == (26, report.bytes, report.bytes)
+    assert str(report).startswith(f"{report.place}: rows 1 to 26 of a log; ")
     assert str(report).endswith("All is well.")
     assert ("every byte" in str(report)) == deep
     assert report.to_json()["healthy"]
     alone = verify(Archive(objects), deep=deep)
     assert (found(alone), alone.rows, alone.hot) == ([], 26, 0)
+
+
+def test_an_archive_of_nothing_has_no_rows() -> None:
+    with tm.Log("memory:nothing-to-archive") as log:
+        log.archive("memory:nothing-archived")
+        assert ": no rows of a log; " in str(log.verify_archive())
 
 
 def segment_of(objects: ObjectStore, seq: int) -> str:

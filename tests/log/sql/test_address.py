@@ -56,6 +56,12 @@ def test_a_password_may_hold_anything_if_it_is_escaped() -> None:
     assert (address.host, address.port) == ("::1", 3307)
 
 
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
+def test_a_port_that_is_none_is_answered_for_the_server_that_is_meant(scheme: str) -> None:
+    with pytest.raises(tm.InvalidInput, match=f"use {scheme}://"):
+        Address.parse(f"{scheme}://app@host:port/shop/orders")
+
+
 @pytest.mark.parametrize("name", ["mysql", "MySQL", "MARIADB", "PostgreSQL", "postgres"])
 def test_the_name_of_a_scheme_has_no_case(name: str) -> None:
     assert Address.parse(f"{name}://app@host/shop/orders").host == "host"

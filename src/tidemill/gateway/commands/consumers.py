@@ -31,7 +31,7 @@ def run_lag(options: argparse.Namespace, console: Console) -> None:
     if options.consumer is not None:
         found = [one for one in found if one["name"] == options.consumer]
     words = "\n".join(f"{one['name']} {one['lag']}" for one in found)
-    console.result(words, {"lag": {one["name"]: one["lag"] for one in found}})
+    console.result(words or "no consumers", {"lag": {one["name"]: one["lag"] for one in found}})
     behind = [one for one in found if options.max is not None and one["lag"] > options.max]
     if behind:
         worst = max(behind, key=lambda one: one["lag"])

@@ -24,6 +24,7 @@ from tidemill.gateway.arguments import (
     add_sync,
     bucket,
     positive,
+    size,
     whole_number,
 )
 from tidemill.gateway.command import Command
@@ -253,7 +254,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--bucket", type=bucket, metavar="FUNCTION", help="of a new queue: shift:BITS or width:KEYS"
     )
     parser.add_argument(
-        "--bytes-max", type=positive, metavar="BYTES", help="the disk that the queue may take"
+        "--bytes-max",
+        type=size,
+        metavar="SIZE",
+        help="the disk that the queue may take (500MB, 10GiB)",
     )
     parser.add_argument(
         "--when-full", choices=("refuse", "drop_oldest"), default="refuse", help="at --bytes-max"

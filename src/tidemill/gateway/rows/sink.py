@@ -55,6 +55,8 @@ def open_sink(
             _sync(sys.stdout.buffer)
         return
     path = Path(to)
+    if to.endswith(os.sep):
+        raise InvalidInput(f"{to} is the name of a folder, not of a file to write to")
     with _storage(path):
         before = _check_target(path, overwrite=overwrite)
         if before is not None and not stat.S_ISREG(before.st_mode):

@@ -143,7 +143,10 @@ class RowSource:
     def _check_json(self, block: bytes) -> None:
         """Refuse what Arrow's reader would end the process over."""
         if not block.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
-            raise InvalidInput(f"{self.name} is not ndjson as expected: a row is no object")
+            raise InvalidInput(
+                f"{self.name} is not ndjson as expected: a row is no object; plain lines need "
+                "--format lines"
+            )
         # Most rows have one bracket each, and then none is deep.
         if block.count(b"{") + block.count(b"[") - block.count(b"\n") <= JSON_DEPTH_MAX:
             return

@@ -7,14 +7,18 @@ settled holds for the rest of the input.
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 from tidemill.batch.types import INSTANT
 from tidemill.errors import InvalidInput, SchemaMismatch
 from tidemill.gateway.rows import base64_column
+from tidemill.shown import shown
 
 _types = pa.types
 _FROM_A_QUEUE = ("seq", "key", "time")
+_NO_TIME = re.compile(r"Failed to parse string: '(.*)' as a scalar of type", re.DOTALL)
 
 
 class TextColumns:
@@ -68,10 +72,16 @@ class TextColumns:
         try:
             return column.cast(wanted)
         except pa.ArrowException as cause:
-            hint = ": times need a zone, as in 2026-01-31T12:00:00Z" if wanted == INSTANT else ""
-            raise SchemaMismatch(
-                f"column {name!r} cannot be read as {wanted}: {cause}{hint}"
-            ) from cause
+            raise SchemaMismatch(self._refusal(name, wanted, str(cause))) from cause
+
+    def _refusal(self, name: str, wanted: pa.DataType, cause: str) -> str:
+        found = _NO_TIME.match(cause)
+        if wanted != INSTANT or found is None:
+            return f"column {name!r} cannot be read as {wanted}: {cause}"
+        need = "times need a zone, as in 2026-01-31T12:00:00Z"
+        if name == self._key:
+            need = f"keys are whole numbers, without quotes in NDJSON, or times, and {need}"
+        return f"column {name!r} has the text {shown(found[1])}: {need}"
 
 
 def _without_times(kind: pa.DataType) -> pa.DataType:

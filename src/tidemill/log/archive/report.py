@@ -57,8 +57,9 @@ class ArchiveReport(Verdict):
 
     def __str__(self) -> str:
         how = "every byte of" if self.is_deep else "the ends of"
+        rows = f"rows {self.first} to {self.next - 1}" if self.first < self.next else "no rows"
         lines = [
-            f"{self.place}: rows {self.first} to {self.next - 1} of a log; {how} "
+            f"{self.place}: {rows} of a log; {how} "
             f"{counted(self.segments, 'segment')} verified, {counted(self.rows, 'row')}, "
             f"{self.bytes:,} bytes",
             *map(str, self.findings),

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tidemill.errors import InvalidInput, InvalidName
 from tidemill.limits import SERVER_NAME_LENGTH_MAX
 from tidemill.names import check_name
-from tidemill.urls import is_host, is_text, seconds_of
+from tidemill.urls import is_host, is_text, scheme_of, seconds_of
 
 
 class _Server(NamedTuple):
@@ -59,7 +59,8 @@ class Address:
             given_port = parts.port
         except ValueError:
             # Its words may hold the password, as may its cause.
-            raise InvalidInput(f"this is no URL of a log: {_wanted(_MYSQL)}") from None
+            server = _SERVERS.get(scheme_of(url), _MYSQL)
+            raise InvalidInput(f"this is no URL of a log: {_wanted(server)}") from None
         server = _SERVERS.get(parts.scheme)
         if server is None:
             schemes = " or ".join(f"{one.scheme}://" for one in dict.fromkeys(_SERVERS.values()))

@@ -53,9 +53,10 @@ class LogReport(Verdict):
 
     def __str__(self) -> str:
         found = f"{counted(self.rows, 'row')} in {counted(self.frames, 'frame')}"
+        first, last = self.ends.first, self.ends.next - 1
+        rows = f"rows {first} to {last}" if first <= last else "no rows"
         lines = [
-            f"{self.place}: rows {self.ends.first} to {self.ends.next - 1} on a server "
-            f"{self.server}: {found}, {self.bytes:,} bytes",
+            f"{self.place}: {rows} on a server {self.server}: {found}, {self.bytes:,} bytes",
             *map(str, self.findings),
         ]
         lines.append(self._closing_words("back the tables up"))
