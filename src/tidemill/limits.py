@@ -135,6 +135,7 @@ HTTP_BODY_BYTES_MAX = 1 * MIB  # of a request
 HTTP_HEAD_BYTES_MAX = 16 * KIB  # ... and its head
 HTTP_CONNECTIONS_MAX = 256  # of one server
 HTTP_ARRIVAL_S_MAX = 10.0  # until a request is there as a whole
+HTTP_TAKEN_BYTES_MIN = 16 * KIB  # of an answer that a client takes in this time, or all of it
 HTTP_TTL_S_MAX = 100 * 365 * 86_400  # until a counter expires, or since it did
 TOKEN_BYTES_MIN = 16  # of a secret that opens it
 COMMAND_BYTES_MAX = 8 * MIB  # that a client sends to a node of counters

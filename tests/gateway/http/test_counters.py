@@ -7,10 +7,13 @@ import http.client
 import json
 import re
 import socket
+import ssl
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,10 +23,12 @@ import tidemill as tm
 from tests.counters.replication.certificates import Authority
 from tidemill.gateway.http import deadline
 from tidemill.gateway.http.counters import counters_app
+from tidemill.gateway.http.guard import Guard
 from tidemill.gateway.http.serving import HttpServer
 from tidemill.limits import HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX
 
 TOKEN = "a-token-of-the-tests"
+LARGE = 32 << 20
 
 
 class Answer(NamedTuple):
@@ -239,6 +244,63 @@ def test_who_never_ends_a_request_is_cut_off(monkeypatch: pytest.MonkeyPatch, be
         assert Service(counters, server.address).ask("GET", "/health").status == 200
 
 
+async def large(scope: Scope, _: Receive, send: Send) -> None:
+    """An answer that no buffers between here and there have room for."""
+    await send({"type": "http.response.start", "status": 200})
+    await send({"type": "http.response.body", "body": bytes(LARGE)})
+
+
+@pytest.mark.parametrize(
+    ("more", "is_secure"),
+    [(b"", False), (b"Connection: close\r\n", False), (b"", True)],
+    ids=["kept", "closed", "with TLS"],
+)
+def test_who_does_not_take_the_answer_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: bytes, is_secure: bool
+) -> None:
+    """For the same reason; small answers without end are as good as a large one."""
+    monkeypatch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 0.3)
+    tls = Authority(tmp_path).issue("node-1") if is_secure else None
+    with HttpServer(Guard(large, token=None), "127.0.0.1:0", tls=tls) as server:
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as plain:
+            line = plain if tls is None else _trusting(tls).wrap_socket(plain, server_hostname=host)
+            line.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + more + b"\r\n")
+            assert line.recv(1)
+            connections = server._server.server_state.connections
+            deadline_s = time.monotonic() + 30
+            while connections:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+            line.close()
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "with TLS"])
+def test_who_takes_a_large_answer_slowly_gets_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_secure: bool
+) -> None:
+    monkeypatch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 1.0)
+    tls = Authority(tmp_path).issue("node-1") if is_secure else None
+    with HttpServer(Guard(large, token=None), "127.0.0.1:0", tls=tls) as server:
+        host, _, port = server.address.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        if tls is not None:
+            connection = http.client.HTTPSConnection(
+                host, int(port), context=_trusting(tls), timeout=30
+            )
+        connection.request("GET", "/")
+        answer, taken = connection.getresponse(), 0
+        while piece := answer.read(LARGE // 20):
+            taken += len(piece)
+            time.sleep(0.1)
+        connection.close()
+    assert taken == LARGE
+
+
+def _trusting(tls: tm.Tls) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=tls.authority)
+
+
 def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadline, "HTTP_ARRIVAL_S_MAX", 0.2)
     arrived: list[Scope] = []
@@ -307,8 +369,6 @@ def test_beyond_this_machine_http_is_encrypted(tmp_path: Any) -> None:
             HttpServer(app, "0.0.0.0:0")
         authority = Authority(tmp_path)
         with HttpServer(app, "127.0.0.1:0", tls=authority.issue("node-1")) as server:
-            import ssl
-
             context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
             host, _, port = server.address.rpartition(":")
             connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=30)

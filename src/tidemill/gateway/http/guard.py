@@ -17,8 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidemill.errors import InvalidInput
 from tidemill.gateway.http.token import TOKEN_WORDS, is_token
-from tidemill.limits import HTTP_BODY_BYTES_MAX
+from tidemill.limits import HTTP_BODY_BYTES_MAX, KIB
 
+_PIECE_BYTES = 64 * KIB  # of an answer
 _TOO_LARGE = f"a body has at most {HTTP_BODY_BYTES_MAX:,} bytes"
 _HEADERS = (
     (b"cache-control", b"no-store"),
@@ -88,7 +89,13 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message.get("headers", ()), *_HEADERS]}
-        await self._send(message)
+        body = message.get("body", b"")
+        last = max(0, len(body) - 1) // _PIECE_BYTES * _PIECE_BYTES
+        for start in range(0, last, _PIECE_BYTES):
+            # One after the other, as the client takes them: it shall not look as if it had all.
+            piece = body[start : start + _PIECE_BYTES]
+            await self._send({**message, "body": piece, "more_body": True})
+        await self._send({**message, "body": body[last:]} if last else message)
 
 
 def _declared(headers: dict[bytes, bytes]) -> int:
