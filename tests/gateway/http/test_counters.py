@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -242,6 +242,25 @@ def test_who_never_ends_a_request_is_cut_off(monkeypatch: pytest.MonkeyPatch, be
                     pass  # It says so in this way as well.
         # A busy machine may take longer than that, also for a request that ends.
         assert Service(counters, server.address).ask("GET", "/health").status == 200
+
+
+def test_no_more_connections_are_held_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes a file of the process, which its counters need as well."""
+    monkeypatch.setattr(deadline, "HTTP_CONNECTIONS_MAX", 4)
+    with tm.Counters("node-1") as counters, ExitStack() as stack:
+        server = stack.enter_context(HttpServer(counters_app(counters, TOKEN), "127.0.0.1:0"))
+        host, _, port = server.address.rpartition(":")
+        lines = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=5))
+            for _ in range(6)
+        ]
+        for line in lines[4:]:
+            with suppress(ConnectionResetError):
+                assert line.recv(1) == b""
+        lines[0].sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert lines[0].recv(4_096).startswith(b"HTTP/1.1 200")
 
 
 async def large(scope: Scope, _: Receive, send: Send) -> None:

@@ -13,7 +13,7 @@ from typing import cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidemill.limits import HTTP_ARRIVAL_S_MAX, HTTP_TAKEN_BYTES_MIN, KIB
+from tidemill.limits import HTTP_ARRIVAL_S_MAX, HTTP_CONNECTIONS_MAX, HTTP_TAKEN_BYTES_MIN, KIB
 
 _BEHIND_BYTES = 64 * KIB  # that wait to be taken
 
@@ -31,6 +31,10 @@ class TimedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
         self.transport.set_write_buffer_limits(_BEHIND_BYTES)  # It is eight times as much with TLS.
+        if len(self.connections) > HTTP_CONNECTIONS_MAX:
+            # Uvicorn would answer that there are too many, and wait for a request to say so to.
+            self.transport.abort()
+            return
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
