@@ -1,4 +1,4 @@
-"""What messages show: values as callers gave them, and counts."""
+"""What messages show: values as callers gave them, words of others, and counts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,19 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 (a number of too many digits, or a caller's own `__repr__`)
         return f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= _CHARACTERS_MAX else f"{text[: _CHARACTERS_MAX - 3]}..."
+
+
+def printable(words: str) -> str:
+    """What a server or a peer says, so that it stays on its line of a log and on its place on a
+    terminal.
+
+    >>> printable("no room\\n\\x1b[2J")
+    'no room\\\\n\\\\x1b[2J'
+    """
+    if words.isprintable():
+        return words
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+    return "".join(escaped)
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:

@@ -142,6 +142,25 @@ _ANSWERS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("scheme", "answer"),
+    [
+        ("redis", _redis(b"-ERR no\x1b[2J\rtidemill: all is well\r\n" * 2)),
+        (
+            "etcd",
+            lambda _: _http(b'{"message":"no\\u001b[2J\\rtidemill: all is well"}').replace(
+                b"200 OK", b"400 Bad"
+            ),
+        ),
+    ],
+    ids=["redis", "etcd"],
+)
+def test_what_a_server_refuses_with_stays_on_its_line(scheme: str, answer: Answer) -> None:
+    with answering(answer) as port, pytest.raises(tm.StorageFailed) as caught:
+        open_records(f"{scheme}://127.0.0.1:{port}/alerts")[0].get("alerts:ring")
+    assert str(caught.value).endswith(r"no\x1b[2J\rtidemill: all is well")
+
+
 @pytest.mark.parametrize(("scheme", "answer"), _ANSWERS)
 def test_a_read_whose_answer_nobody_gives_is_not_answered(scheme: str, answer: Answer) -> None:
     with answering(answer) as port:

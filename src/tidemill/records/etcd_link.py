@@ -19,6 +19,7 @@ from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import GARBLED, Busy, Lost
 from tidemill.records.sockets import Arriving, connected
+from tidemill.shown import printable
 
 # What etcd says when it did nothing, and may if asked again. The others that a client is to repeat
 # say nothing about what became of a write.
@@ -108,7 +109,7 @@ class EtcdLink:
 
     def _refusal(self, status: int, said: dict[str, Any]) -> Exception:
         message = str(said.get("message") or said.get("error") or f"HTTP status {status}")
-        text = f"etcd at {self._where} refuses: {message}"
+        text = f"etcd at {self._where} refuses: {printable(message)}"
         if any(words in message for words in _DID_NOTHING):
             return Busy(text)
         for words, (kind, advice) in _REFUSED.items():

@@ -21,6 +21,7 @@ from tidemill.log.sql.sockets import is_readable
 from tidemill.records.address import RecordAddress
 from tidemill.records.links import Busy, Lost
 from tidemill.records.sockets import Arriving, connected
+from tidemill.shown import printable
 
 # What an error of Redis starts with. It did nothing, and may if asked again:
 _DID_NOTHING = {"LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"}
@@ -163,7 +164,7 @@ class RedisLink:
         # A server without AUTH or EVAL repeats what came behind it: a password, or a record.
         message = message.partition(_ECHO)[0]
         word = message.partition(" ")[0]
-        text = f"Redis at {self._where} refuses: {message}"
+        text = f"Redis at {self._where} refuses: {printable(message)}"
         if word in _DID_NOTHING or _FULL in message:
             return Busy(text)
         kind, advice = _REFUSED.get(word, (StorageFailed, ""))

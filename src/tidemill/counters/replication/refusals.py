@@ -13,6 +13,7 @@ from tidemill import errors
 from tidemill.counters.replication.address import Address
 from tidemill.errors import Bug, NoAccess, TidemillError, TooLarge, Unavailable
 from tidemill.limits import REFUSAL_BYTES_MAX
+from tidemill.shown import printable
 
 # Those whose constructor takes more than words travel as what they are a kind of.
 _BY_NAME = {
@@ -43,6 +44,7 @@ def unpacked(data: bytes, address: Address) -> TidemillError | None:
         return None
     if not isinstance(kind, str) or not isinstance(words, str):
         return None
+    words = printable(words)
     # A fault of the other side's is none of ours, but no fault of the caller's either.
     if kind == Bug.__name__:
         return Unavailable(f"{address} failed: {words}")
@@ -74,4 +76,4 @@ def _short(words: str) -> str:
     """The first sentence of what gRPC says, which says everything several times."""
     words = words.partition(" gRPC client debug context")[0]
     words = words.rpartition("last error: ")[2] if "last error: " in words else words
-    return words[:300].strip().rstrip(".")
+    return printable(words[:300].strip().rstrip("."))

@@ -87,6 +87,8 @@ def _whole(found: object) -> int:
 
 
 def _sums(found: Any) -> dict[str, int]:
+    if not all(name.isprintable() for name in found):
+        raise ValueError("a name is none")
     return {name: _whole(value) for name, value in found.items()}
 
 
@@ -95,4 +97,6 @@ def _node(found: Any) -> dict[str, Any]:
     if type(found["node"]) is not str or type(found["is_removed"]) is not bool:
         raise TypeError(type(found["node"]))
     _whole(found["behind"])
+    if not found["node"].isprintable():
+        raise ValueError("a name is none")
     return dict(found)

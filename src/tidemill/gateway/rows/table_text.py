@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tidemill.gateway.console import table
+from tidemill.shown import printable
 
 _CELL_LENGTH_MAX = 60
 
@@ -37,6 +38,5 @@ def _cell(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode(errors="backslashreplace")
     text = str(value)
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    text = printable(text)
     return text if len(text) <= _CELL_LENGTH_MAX else text[: _CELL_LENGTH_MAX - 1] + "…"
