@@ -415,6 +415,7 @@ def test_what_a_stream_cannot_do_is_refused(log: tm.Log, tmp_path: Path) -> None
         ({"endingOffsets": "5"}, "no end"),
         ({"fork": "audit"}, "has no fork"),
         ({"snapshotSeconds": "5"}, "snapshotSeconds is for batches"),
+        ({"buffers": "redis://localhost/0"}, "buffers is for rings"),
         ({"minSeq": "5"}, "bounds are for batches"),
     ):
         with pytest.raises(InvalidInput, match=message):

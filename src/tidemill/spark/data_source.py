@@ -72,6 +72,7 @@ class TidemillDataSource(DataSource):
                 "streaming query would miss some and could not go back; read it as a batch, or "
                 "take entries out in a program that sends them to a log"
             )
+        options.refuse(OF_RINGS_ALONE, "is for rings: drop it")
         options.refuse(OF_SNAPSHOTS, "is for batches: a streaming query keeps no snapshot; drop it")
         if options.fork is not None:
             raise InvalidInput(

@@ -57,6 +57,7 @@ VALUES_ALONE = columns("value BINARY")
         ({}, "say where to write to"),
         ({"path": "x", "txnAppId": "a"}, "both txnAppId and txnVersion"),
         ({"path": "x", "txnVersion": "1"}, "both txnAppId and txnVersion"),
+        ({"path": "x", "txnRun": "a"}, "give a txnAppId with it"),
         ({"path": "x", "txnAppId": "a", "txnVersion": "-1"}, "whole number from 0 on"),
         ({"path": "x", "txnAppId": "a", "txnVersion": str(2**63)}, "whole number from 0 on"),
         ({"path": "x", "txnAppId": "a", "txnVersion": "9" * 5000}, "whole number from 0 on"),

@@ -90,6 +90,8 @@ key, kind, mergeSchema, path, txnAppId, txnRun, txnVersion
                 "txnVersion and txnRun are for batch writes: a streaming query has the number of "
                 "the batch, and its checkpoint"
             )
+        if self.run is not None and self.app_id is None:
+            raise InvalidInput("txnRun tells runs of a transaction apart: give a txnAppId with it")
         if not streaming and (self.app_id is None) != (self.version is None):
             raise InvalidInput(
                 "a write that is to be there once has both txnAppId and txnVersion: an id, and a "
