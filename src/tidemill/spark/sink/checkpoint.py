@@ -69,7 +69,9 @@ def has_written(location: str | None) -> bool:
 def _names_elsewhere(location: str) -> list[str]:
     from pyarrow import fs  # noqa: PLC0415
 
-    system, path = _opened(location)
+    # What Hadoop calls by the name of its own client is a bucket like any other. It is asked for
+    # where nothing was found to write to, and not with each batch: it may take long to fail.
+    system, path = _opened(re.sub(r"^s3[an]:", "s3:", location))
     found = fs.FileSelector(f"{path}/{_COMMITS}", allow_not_found=True)
     return [info.base_name for info in system.get_file_info(found)]
 
@@ -88,8 +90,7 @@ def _opened(location: str) -> tuple[fs.FileSystem, str]:
     # It takes as long to load as all the rest, and a commit starts anew each time.
     from pyarrow import fs  # noqa: PLC0415
 
-    # What Hadoop calls by the name of its own client is a bucket like any other.
-    system, path = fs.FileSystem.from_uri(re.sub(r"^s3[an]:", "s3:", location))
+    system, path = fs.FileSystem.from_uri(location)
     return system, path.rstrip("/")
 
 
