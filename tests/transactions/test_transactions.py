@@ -71,6 +71,16 @@ def test_a_lower_number_is_refused_and_a_higher_one_may_skip(target: Target) -> 
     assert target.rows() == ["seven", "nines"]
 
 
+def test_what_was_committed_last_is_seen_by_looking_alone(target: Target) -> None:
+    assert target.staging().seen("load") is None
+    for number in (7, 9):
+        target.staging().commit(Transaction("load", number), [target.stage(0, rows_of(number, 0))])
+    mark = target.staging().seen("load")
+    assert mark is not None
+    assert mark.number == 9
+    assert mark == target.mark()
+
+
 def test_transactions_with_different_ids_do_not_know_each_other(target: Target) -> None:
     for number, name in enumerate(["one", "two", "one", "two"]):
         part = target.stage(0, rows_of(number, 0, 1), name)

@@ -127,6 +127,26 @@ def test_a_state_that_was_deleted_after_its_first_run_skips_nothing_in_silence(
     assert numbers_of(tmp_path / "out") == list(range(5))
 
 
+def test_a_state_that_is_older_than_its_sink_skips_nothing_in_silence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    @pipeline(source=tmp_path / "in", sink=tmp_path / "out", state=tmp_path / "state")
+    def copy(numbers: Any) -> Any:
+        return numbers
+
+    send(tmp_path / "in", range(5))
+    copy.run(spark, once=True)
+    shutil.copytree(tmp_path / "state", tmp_path / "backup")
+    send(tmp_path / "in", range(5, 10))
+    copy.run(spark, once=True)
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "backup").rename(tmp_path / "state")
+    send(tmp_path / "in", range(10, 15))  # They would be in the batch that has been before.
+    with pytest.raises(tm.TransactionRewound, match=r"up to 1 .* of those up to 0: bring it back"):
+        copy.run(spark, once=True)
+    assert numbers_of(tmp_path / "out") == list(range(10))
+
+
 def test_a_state_is_not_used_for_another_source(spark: SparkSession, tmp_path: Path) -> None:
     def copy_of(source: Path) -> Pipeline:
         @pipeline(source=source, sink=tmp_path / "out", name="copy")

@@ -10,8 +10,11 @@ import pytest
 
 import tidemill as tm
 from tests.spark.pipelines.numbers import send
+from tidemill.files.queue.queue_staging import QueueStaging
+from tidemill.files.staging.transaction import Staging, Transaction
+from tidemill.log.on_files.staging import FileLogStaging
 from tidemill.spark import Pipeline, Source, pipeline
-from tidemill.spark.pipelines.frames import check_sources
+from tidemill.spark.pipelines.belonging import check_sink, check_sources
 from tidemill.spark.pipelines.offsets_log import done_batches, last_begun, state_bytes
 from tidemill.spark.pipelines.state import State
 from tidemill.spark.pipelines.status import status
@@ -84,6 +87,27 @@ def test_a_state_of_other_sources_is_refused(tmp_path: Path) -> None:
         check_sources(other, state, "output")
     lenient = both(tmp_path, left=Source(tmp_path / "other", failOnDataLoss=False))
     check_sources(lenient, state, "output")
+
+
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_a_checkpoint_that_is_older_than_its_sink_is_refused(tmp_path: Path, kind: str) -> None:
+    made = both(tmp_path, left=tmp_path / "left")
+    state, checkpoint = State.of(made, None, is_remote=False), tmp_path / "out.state/both/output"
+    for number in range(3):
+        note(checkpoint, number, '{"next": 1}', done=number < 2)
+    check_sink(made, state, "output")  # Nothing is there.
+    id = state.transaction("output")
+    staging: Staging = FileLogStaging(tmp_path / "out", id)
+    if kind == "queue":
+        tm.PriorityQueue(tmp_path / "out").close()
+        staging = QueueStaging(tmp_path / "out", id)
+    else:
+        tm.Log(tmp_path / "out").close()
+    staging.commit(Transaction(id, 2), [])
+    check_sink(made, state, "output")  # Which the checkpoint has begun.
+    staging.commit(Transaction(id, 3), [])
+    with pytest.raises(tm.TransactionRewound, match=r"up to 3 .* of those up to 2: bring it back"):
+        check_sink(made, state, "output")
 
 
 def test_a_source_of_another_kind_does_not_tell(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ the journal, with the mark behind them, as one operation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.folder_options import FolderOptions
 from tidemill.files.format.settings import QUEUE
 from tidemill.files.journal.draft import PreparedFrame
+from tidemill.files.readers.follower import Follower
 from tidemill.files.staging.folder_staging import FileAttempt, FolderStaging, owned
 from tidemill.files.staging.staging import StagingFolder
 from tidemill.files.staging.transaction import (
@@ -69,6 +71,11 @@ class QueueStaging(FolderStaging):
     def committed(self, transaction_id: str) -> Mark | None:
         with owned(self._own, self._wait_s) as folder:
             return folder.state.log.marks.get(transaction_id)
+
+    def seen(self, transaction_id: str) -> Mark | None:
+        looking = FolderOptions(on_corruption="continue")
+        with closing(Follower(self._fs, self._clock, self._path, looking)) as view:
+            return view.state.log.marks.get(transaction_id)
 
     def _own(self) -> Folder:
         # Looked at first, because opening would make what is not there.

@@ -165,6 +165,12 @@ class Staging(ABC):
         """
 
     @abstractmethod
+    def seen(self, transaction_id: str) -> Mark | None:
+        """What was committed last under an id, by looking alone: whoever commits is neither waited
+        for nor kept from it.
+        """
+
+    @abstractmethod
     def sweep(self) -> None:
         """Take away all that is staged under this name, and what others left long ago."""
 

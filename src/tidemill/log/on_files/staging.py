@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
 from tidemill.batch import SchemaVersions, to_payload
+from tidemill.files.folder.folder_options import FolderOptions
 from tidemill.files.format.settings import LOG
 from tidemill.files.journal.draft import PreparedFrame
+from tidemill.files.readers.follower import Follower
 from tidemill.files.staging.folder_staging import FileAttempt, FolderStaging, owned
 from tidemill.files.staging.staging import StagingFolder
 from tidemill.files.staging.transaction import (
@@ -44,6 +46,11 @@ class FileLogStaging(FolderStaging):
     def committed(self, transaction_id: str) -> Mark | None:
         with self._claimed() as writer:
             return writer.mark(transaction_id)
+
+    def seen(self, transaction_id: str) -> Mark | None:
+        looking = FolderOptions(kind=LOG, on_corruption="continue")
+        with closing(Follower(self._fs, self._clock, self._path, looking)) as view:
+            return view.state.log.marks.get(transaction_id)
 
     @contextmanager
     def _claimed(self) -> Iterator[LogWriter]:

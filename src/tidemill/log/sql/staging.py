@@ -41,6 +41,7 @@ from tidemill.log.sql.address import Address
 from tidemill.log.sql.badges import new_badge
 from tidemill.log.sql.connection import Busy, Connection, Lost
 from tidemill.log.sql.dialect import dialect_of
+from tidemill.log.sql.marks import stored_mark
 from tidemill.log.sql.statements import Statements
 from tidemill.log.sql.store import RETRY_S, ServerLog
 from tidemill.log.sql.under_way import Numbers
@@ -86,6 +87,10 @@ class ServerStaging(Staging):
     def committed(self, transaction_id: str) -> Mark | None:
         with self._opened() as log, closing(log.claim()) as writer:
             return writer.mark(transaction_id)
+
+    def seen(self, transaction_id: str) -> Mark | None:
+        with self._opened() as log:
+            return log.run(lambda found: stored_mark(found, log.statements, transaction_id))
 
     def sweep(self) -> None:
         with self._opened() as log:

@@ -6,6 +6,7 @@ dead_letters   rows that it cannot take, with the reason
 frames         the sources as DataFrames, and how sinks are written
 outputs        from the sources' DataFrames to one for each sink
 state          where its checkpoints are, and who may run it
+belonging      whether those checkpoints are of these sources and sinks
 run            a streaming query for each sink, watched and stopped
 batch          everything at once, without a query
 parquet        a folder of Parquet files as a sink

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemill.errors import InvalidPipeline
-from tidemill.spark.address import find
+from tidemill.spark.pipelines.belonging import check_sources, consumers
 from tidemill.spark.pipelines.definition import Pipeline
 from tidemill.spark.pipelines.ends import TIDEMILL, Sink, Source
 from tidemill.spark.pipelines.failures import failed
-from tidemill.spark.pipelines.offsets_log import last_begun
 from tidemill.spark.pipelines.outputs import outputs
 from tidemill.spark.pipelines.state import State
-from tidemill.spark.source.rows import open_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -38,49 +35,9 @@ def streams(
     """What the query of a sink writes, from streams that are its own."""
     check_sources(pipeline, state, sink)
     frames: dict[str, DataFrame] = {}
-    for name, consumer in _consumers(pipeline, state, sink).items():
+    for name, consumer in consumers(pipeline, state, sink).items():
         frames[name] = _load(pipeline, spark, name, consumer=consumer)
     return outputs(pipeline, frames)
-
-
-def check_sources(pipeline: Pipeline, state: State, sink: str) -> None:
-    """Raise if the sources are others than those that the checkpoint of a sink is of: their rows
-    would be left out up to the numbers in it.
-
-    A query is a consumer of what it reads, from before its first batch. It may read some of the
-    sources alone; so they are others if it is known to none.
-    """
-    begun = None if state.folder is None else last_begun(state.folder / sink)
-    consumers = _consumers(pipeline, state, sink)
-    for name, consumer in consumers.items():
-        source = pipeline.sources[name]
-        options = {key.lower(): value.lower() for key, value in source.options.items()}
-        if begun is None or source.format != TIDEMILL or options.get("failondataloss") == "false":
-            return
-        with open_rows(find(source.url), fail_on_loss=False) as rows:
-            if consumer in rows.consumers():
-                return
-    places = ", ".join(source.shown for source in pipeline.sources.values())
-    raise InvalidPipeline(
-        f"the state {state.location} is of other sources than {places}, where nobody knows the "
-        f"consumer {', '.join(consumers.values())}: rows would be left out that were never read. "
-        "Give the pipeline a new name or another state; if the consumer was removed, go on with "
-        "failOnDataLoss=False"
-    )
-
-
-def _consumers(pipeline: Pipeline, state: State, sink: str) -> dict[str, str]:
-    """As whom the query of a sink reads each source."""
-    found: dict[str, str] = {}
-    places: set[str] = set()
-    for name, source in pipeline.sources.items():
-        consumer = state.consumer(sink)
-        if source.place in places:
-            # Read a second time: two with one name would fence each other.
-            consumer = f"{consumer}.{name}"
-        places.add(source.place)
-        found[name] = consumer
-    return found
 
 
 def batches(pipeline: Pipeline, spark: SparkSession) -> dict[str, DataFrame]:

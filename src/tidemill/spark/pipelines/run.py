@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import InvalidPipeline
 from tidemill.limits import QUERY_STARTS_MAX
+from tidemill.spark.pipelines.belonging import check_sink
 from tidemill.spark.pipelines.definition import Pipeline
 from tidemill.spark.pipelines.failures import failed, is_sparks
 from tidemill.spark.pipelines.frames import is_remote, start_query, streams
@@ -254,6 +255,7 @@ def start(
         for name, sink in pipeline.sinks.items():
             if place.folder is not None:
                 check_folder(sink, place.checkpoint(name))
+                check_sink(pipeline, place, name)
                 sweep(sink)
         for name in pipeline.sinks:
             frame = streams(pipeline, spark, place, name)[name]
