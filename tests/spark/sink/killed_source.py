@@ -58,7 +58,7 @@ class KilledSource(TidemillDataSource):
 
 class KilledWriter(StreamWriter):
     def __init__(self, ours: StreamWriter, checkpoint: str) -> None:
-        super().__init__(ours._target, ours._name, ours._run)
+        super().__init__(ours._target, ours._name, ours._run, ours._location)
         self._checkpoint = Path(checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -1,9 +1,13 @@
-"""What the checkpoint of a streaming query tells: its id, and whether it has written anything."""
+"""What the checkpoint of a streaming query tells: its id, and whether it has written anything; and
+how that lasts.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -11,13 +15,19 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from tidemill.errors import InvalidInput, NotAQueue
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.files.disk.storage import storage_errors
 from tidemill.names import check_name
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
+logger = logging.getLogger(__name__)
+
 _FILE = "metadata"
 _COMMITS = "commits"
+_OFFSETS = "offsets"
+_PARENTS = 3  # folders that are made along with a checkpoint, such as the state of a pipeline
 
 
 def query_id(location: str | None) -> str:
@@ -64,6 +74,29 @@ def has_written(location: str | None) -> bool:
             "make an empty queue or log, with the columns that are written"
         ) from error
     return any(name.isdigit() for name in names)
+
+
+def sync_batch(location: str | None, number: int) -> None:
+    """Make last which rows a batch has, before they count. Spark syncs nothing: after a power cut
+    it might give the number to other rows, which the sink would take for these.
+    """
+    folder = None if location is None else _local(location)
+    if folder is None:
+        return
+    fs = LocalFileSystem()
+    folders = [folder / _OFFSETS, folder, *(folder.parents[:_PARENTS] if number == 0 else ())]
+    with storage_errors("syncing", folder):
+        for name in (_FILE, f"{_OFFSETS}/{number}"):
+            try:
+                with closing(fs.open(folder / name)) as file:
+                    file.sync()
+            except FileNotFoundError as error:
+                logger.debug("a checkpoint of another form: %s", error)
+        for one in folders:
+            try:
+                fs.sync_folder(one)
+            except (FileNotFoundError, PermissionError) as error:
+                logger.debug("it is not ours to sync: %s", error)
 
 
 def _names_elsewhere(location: str) -> list[str]:

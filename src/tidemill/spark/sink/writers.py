@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from tidemill.errors import Bug, InvalidInput, TidemillError
 from tidemill.files.staging.transaction import Outcome, StagedPart, Transaction, run_of
-from tidemill.spark.sink.checkpoint import query_id
+from tidemill.spark.sink.checkpoint import query_id, sync_batch
 from tidemill.spark.sink.columns import check_names
 from tidemill.spark.sink.options import SinkOptions
 from tidemill.spark.sink.parts import stage
@@ -83,11 +83,13 @@ class BatchWriter(_Job, DataSourceArrowWriter):
 class StreamWriter(_Job, DataSourceStreamArrowWriter):
     """The batches of a streaming query; the staging has the name of its transaction."""
 
-    def __init__(self, target: Target, name: str, run: bytes) -> None:
+    def __init__(self, target: Target, name: str, run: bytes, location: str | None) -> None:
         super().__init__(target, name)
         self._run = run
+        self._location = location
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
+        sync_batch(self._location, batchId)
         self._commit(Transaction(self._name, batchId, run=self._run), messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: ARG002, N803
@@ -110,7 +112,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     check_names(parsed, schema)
     name = parsed.app_id or query_id(parsed.checkpoint)
     run = b"" if parsed.app_id is None else _run_of(parsed.checkpoint)
-    return StreamWriter(Target.prepare(parsed, schema), name, run)
+    return StreamWriter(Target.prepare(parsed, schema), name, run, parsed.checkpoint)
 
 
 def _run_of(checkpoint: str | None) -> bytes:
