@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
+from tidemill.files.readers.listing import list_records
 from tidemill.files.shovel.remainder import Remainder
 from tidemill.files.state.state import ROOT
 from tidemill.files.upkeep.carry import carry
@@ -660,6 +661,20 @@ def test_queues_handed_over_by_many_threads_lose_nothing(pair: Pair) -> None:
         *right.pop(-1).keys.to_pylist(),
     ]
     assert sorted(found) == expected
+
+
+def test_the_records_of_adopted_segments_are_listed_as_they_stand_here(pair: Pair) -> None:
+    source, target = pair.queue("source"), pair.queue("target")
+    target.push([(0, b"")])
+    target.pop()
+    expected = fill(source, 0, 300)
+    source.shovel(target)
+    assert target._core.folder.state.adopted
+    records = list(list_records(target.path))
+    assert {record.kind for record in records} == {"state", "frame"}
+    frames = [record.details for record in records if record.kind == "frame"]
+    assert min(frame["first_seq"] for frame in frames) == 2
+    assert max(frame["last_seq"] for frame in frames) == 1 + len(expected)
 
 
 def test_the_doctor_finds_nothing_wrong_with_adopted_segments(pair: Pair) -> None:

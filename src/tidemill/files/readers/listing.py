@@ -15,12 +15,14 @@ from tidemill.batch.header import FrameHeader
 from tidemill.errors import Corrupt, NotAQueue
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
+from tidemill.files.format.origin import Origin
 from tidemill.files.format.record import Kind, split_place
 from tidemill.files.format.settings import NAME as SETTINGS_NAME
 from tidemill.files.journal.journal import JOURNAL_NAME
 from tidemill.files.journal.scan import Damage, Finding, Found, scan
 from tidemill.files.journal.segment import segment_path
 from tidemill.files.journal.spine import SpineEntry, unpack_entries
+from tidemill.files.recovery.adoption import origins_in
 from tidemill.files.state.cut import unpack_cut
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,20 +63,24 @@ def list_records(folder: Path, file_system: FileSystem | None = None) -> Iterato
             if SETTINGS_NAME not in fs.list_folder(folder):
                 raise NotAQueue(f"{folder} holds no queue")
             names = fs.list_folder(journal)
+            origins = origins_in(fs, journal)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise NotAQueue(f"{folder} holds no queue") from error
         for name in sorted(name for name in names if name.endswith(_SEGMENT)):
-            yield from _segment(fs, journal, int(name.removesuffix(_SEGMENT)))
+            number = int(name.removesuffix(_SEGMENT))
+            yield from _segment(fs, journal, number, origins.get(number))
 
 
-def _segment(fs: FileSystem, journal: Path, number: int) -> Iterator[ListedRecord]:
+def _segment(
+    fs: FileSystem, journal: Path, number: int, origin: Origin | None
+) -> Iterator[ListedRecord]:
     path = segment_path(journal, number)
     try:
         file = fs.open(path)
     except FileNotFoundError:
         return
     try:
-        for finding in scan(file, number, _spine(fs, path.with_suffix(".spine"))):
+        for finding in scan(file, number, _spine(fs, path.with_suffix(".spine")), origin):
             if isinstance(finding, Damage) and path.name not in fs.list_folder(journal):
                 return  # It went meanwhile, and the next segment has its file.
             yield _listed(finding)

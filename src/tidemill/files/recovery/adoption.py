@@ -43,13 +43,7 @@ def settle(fs: FileSystem, folder: Path) -> dict[int, Origin]:
     """Finish an adoption that a crash interrupted, or undo it; returns where segments come from."""
     names = [name for name in fs.list_folder(folder) if _NAME.fullmatch(name)]
     waiting = [int(name[:16]) for name in names if name.endswith(".adopted")]
-    adopted: dict[int, Origin] = {}
-    for name in sorted(names, reverse=True):
-        if name.endswith(".segment"):
-            state = _opening_state(fs, folder / name)
-            if state is not None:
-                adopted = state.adopted
-                break
+    name, adopted = _newest_account(fs, folder, names)
     if not waiting:
         return adopted
     if adopted.keys() & set(waiting):
@@ -64,6 +58,28 @@ def settle(fs: FileSystem, folder: Path) -> dict[int, Origin]:
             fs.unlink(path)
     fs.sync_folder(folder)
     return adopted
+
+
+def origins_in(fs: FileSystem, folder: Path) -> dict[int, Origin]:
+    """Where segments come from, as far as it can be read, also beside the owner of the folder."""
+    while True:
+        names = fs.list_folder(folder)
+        try:
+            return _newest_account(fs, folder, names)[1]
+        except FileNotFoundError:
+            continue  # It went meanwhile, so that another one is the newest.
+
+
+def _newest_account(
+    fs: FileSystem, folder: Path, names: list[str]
+) -> tuple[str, dict[int, Origin]]:
+    """(the newest segment that says where segments come from, what it says)."""
+    for name in sorted(names, reverse=True):
+        if name.endswith(".segment") and _NAME.fullmatch(name):
+            state = _opening_state(fs, folder / name)
+            if state is not None:
+                return name, state.adopted
+    return "", {}
 
 
 def _opening_state(fs: FileSystem, path: Path) -> State | None:
