@@ -11,6 +11,7 @@ import pytest
 
 import tidemill as tm
 from tests.aio.event_loop import in_event_loop, threads_of_ours, until
+from tidemill.files.disk.filesystem import File, LocalFileSystem
 
 
 async def waiting(queue: tm.aio.PriorityQueue, count: int) -> None:
@@ -139,3 +140,25 @@ def test_a_wait_may_be_as_long_as_one_likes(tmp_path: Path, wait_s: float) -> No
             assert (await pop).rows() == [(1, b"a")]
 
     main()
+
+
+@in_event_loop
+async def test_a_wait_beside_the_owner_never_reads_from_disk_in_the_event_loop(
+    tmp_path: Path,
+) -> None:
+    class NotingFileSystem(LocalFileSystem):
+        def open(self, path: Path, *, write: bool = False, create: bool = False) -> File:
+            readers.add(threading.current_thread())
+            return super().open(path, write=write, create=create)
+
+    readers: set[threading.Thread] = set()
+    fs = NotingFileSystem()
+    with tm.PriorityQueue(tmp_path) as owner:
+        async with tm.aio.PriorityQueue(tmp_path, read_only=True, file_system=fs) as queue:
+            peek = asyncio.create_task(queue.peek(1, wait_s=60))
+            await waiting(queue, 1)
+            readers.clear()
+            await until(lambda: bool(readers))
+            owner.push([(1, b"a")])
+            assert (await peek).rows() == [(1, b"a")]
+        assert threading.current_thread() not in readers

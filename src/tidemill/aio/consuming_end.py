@@ -271,8 +271,9 @@ class ConsumingEnd:
                 async with self._turn:
                     wait.look()
                     due_s = _FOREVER_S
-                    # Not worth a thread if nothing is there; raises if the end is gone.
-                    if len(self._end):
+                    # Not worth a thread if nothing is there; raises if the end is gone. Beside the
+                    # owner, to tell means to read from disk.
+                    if around.core.is_read_only or len(self._end):
                         found, due_s = await around.run(lambda: self._look(attempt, key_max))
             return found
 
