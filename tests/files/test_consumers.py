@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tidemill as tm
+from tests.files.interfering_fs import InterferingFileSystem
 from tests.files.small_segments import SEGMENT, queue_at, segments_bytes
 from tidemill.files.disk.filesystem import LocalFile, LocalFileSystem
 from tidemill.files.folder.folder import Folder
@@ -507,3 +508,20 @@ def test_a_consumer_goes_on_when_an_owner_adds_a_column(tmp_path: Path) -> None:
             found = billing.read(10)
             assert found.seqs.to_pylist() == [2, 3, 4, 5, 6]
             assert [row["city"] for _, row in found.rows()] == [None] * 4 + ["Oslo"]
+
+
+def test_a_consumer_that_is_removed_meanwhile_has_the_pointer_it_had_or_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+        queue.push([b"a", b"b"])
+        at, has_acted = 0, True
+        while has_acted:
+            at += 1
+            consumer = queue.consumer("brief", start="earliest")
+            consumer.ack(2)
+            fs = InterferingFileSystem(at, consumer.remove)
+            assert pointers.read_pointers(fs, tmp_path) in ({"brief": 2}, {})
+            has_acted = fs.looks >= at
+    assert at > 3
+    assert not caplog.records

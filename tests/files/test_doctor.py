@@ -19,6 +19,7 @@ import pytest
 
 import tidemill as tm
 from tests.files.golden_folders import STATES, contents, unpack
+from tests.files.interfering_fs import InterferingFileSystem
 from tests.files.small_segments import files_of
 from tidemill.files.disk.filesystem import LocalFileSystem
 from tidemill.files.doctor import Progress, Report, Severity
@@ -325,6 +326,32 @@ def test_beside_a_busy_writer_nothing_is_taken_for_damage(
     assert tm.doctor.verify(tmp_path / "queue").is_healthy
     # That files come and go beside the doctor is nothing to tell anybody.
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+@pytest.mark.slow
+def test_an_owner_who_comes_and_goes_at_any_moment_is_not_taken_for_damage(tmp_path: Path) -> None:
+    with queue_at(tmp_path / "before") as queue:
+        queue.consumer("slow")
+        for key in range(8):
+            queue.push([(key, bytes(3000))])
+
+    def take_a_turn() -> None:
+        with queue_at(tmp_path / "queue", sync="none") as queue:
+            queue.consumer("slow").remove()
+            queue.pop(6)
+            for key in range(6):
+                queue.push([(key, bytes(3000))])
+
+    at, has_acted = 0, True
+    while has_acted:
+        at += 1
+        shutil.rmtree(tmp_path / "queue", ignore_errors=True)
+        shutil.copytree(tmp_path / "before", tmp_path / "queue")
+        fs = InterferingFileSystem(at, take_a_turn)
+        report = tm.doctor.verify(tmp_path / "queue", file_system=fs)
+        assert codes(report, Severity.WARNING) == set(), f"before look {at}: {report}"
+        has_acted = fs.looks >= at
+    assert at > 50
 
 
 def test_asking_who_owns_a_folder_never_keeps_an_owner_out(tmp_path: Path) -> None:

@@ -294,7 +294,10 @@ class Examination:
                 "it again",
             )
             return
-        file = self._fs.open(path)
+        try:
+            file = self._fs.open(path)
+        except FileNotFoundError:
+            return  # An owner has come meanwhile, and has sealed the segment.
         try:
             data = file.pread(file.size(), 0)
         finally:

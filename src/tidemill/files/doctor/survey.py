@@ -174,7 +174,8 @@ class Survey:
         try:
             file = self._fs.open(path)
             try:
-                size, slot = file.size(), read_slot(file)
+                # In this order, for who removes a consumer empties its file first.
+                slot, size = read_slot(file), file.size()
             finally:
                 file.close()
         except FileNotFoundError:

@@ -87,9 +87,9 @@ def read_pointers(fs: FileSystem, path: Path) -> dict[str, int]:
         except FileNotFoundError:
             continue  # It was removed meanwhile.
         try:
-            if not file.size():
-                continue  # It is being removed.
             slot = read_slot(file)
+            if slot is None and not file.size():
+                continue  # It is being removed.
         finally:
             file.close()
         if slot is None:
