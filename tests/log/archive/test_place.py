@@ -40,6 +40,18 @@ def test_the_folder_of_a_queue_or_a_log_is_refused_and_stays_what_it_is(
             out.send(b"three")
 
 
+@pytest.mark.parametrize(
+    "name", ["journal", "readers/old", "consumers", "staging", "lock", "lock/x"]
+)
+def test_what_a_log_has_in_its_folder_is_no_place_for_an_archive(tmp_path: Path, name: str) -> None:
+    make_log(tmp_path / "log")
+    with tm.Log(tmp_path / "log") as log:
+        with pytest.raises(tm.InvalidInput, match=r"give the archive .*one of its own|folder of"):
+            log.archive(tmp_path / "log" / name)
+        assert log.archive(tmp_path / "staging" / "archive").rows == 2
+    assert not (tmp_path / "log" / name / "manifest.json").exists()
+
+
 def test_a_place_that_a_log_does_not_archive_to_is_left_as_it_is(tmp_path: Path) -> None:
     make_log(tmp_path / "log")
     (tmp_path / "empty").mkdir()

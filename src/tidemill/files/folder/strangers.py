@@ -24,8 +24,9 @@ from tidemill.files.sharing.pin import FOLDER as READERS_NAME
 from tidemill.files.sharing.pointers import FOLDER as CONSUMERS_NAME
 from tidemill.files.staging.staging import FOLDER as STAGING_NAME
 
-_FOLDERS = (JOURNAL_NAME, QUARANTINE_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME)
-_OURS = {SETTINGS_NAME, DRAFT_NAME, LOCK_NAME, HEAD_NAME, *_FOLDERS}
+# Whatever lies in these is taken for the queue's own.
+FOLDERS = (JOURNAL_NAME, QUARANTINE_NAME, READERS_NAME, CONSUMERS_NAME, STAGING_NAME)
+_OURS = {SETTINGS_NAME, DRAFT_NAME, LOCK_NAME, HEAD_NAME, *FOLDERS}
 _OF_THE_JOURNAL = re.compile(r"\d{16}\.(segment|summary|spine|spare)")
 
 
@@ -59,7 +60,7 @@ def refuse_links(fs: FileSystem, folder: Path) -> None:
     """
     if not isinstance(fs, Surroundings):
         return  # It has no links.
-    for name in _FOLDERS:
+    for name in FOLDERS:
         try:
             found = fs.facts(folder / name)
         except FileNotFoundError:

@@ -27,6 +27,7 @@ from xxhash import xxh3_128_hexdigest
 from tidemill.errors import InvalidInput
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
+from tidemill.files.folder.strangers import FOLDERS
 from tidemill.files.format.settings import NAME as SETTINGS_NAME
 from tidemill.files.sharing.lock import FileLock, held
 from tidemill.log.archive.objects import Absent, Changed, ObjectStore, Present, Stored
@@ -63,15 +64,29 @@ class FolderObjects(ObjectStore):
                 f"{self.place!r} cannot be written down in the log: give a folder whose "
                 "name is text"
             )
-        with storage_errors("archiving to", self._path):
-            try:
-                names = self._fs.list_folder(self._path)
-            except FileNotFoundError:
-                return
-        if SETTINGS_NAME in names:
+        names = self._names_in(self._path)
+        # What such a folder has of its own is swept, and may be taken for something else.
+        inside = [
+            folder
+            for folder in self._path.parents
+            if self._path.relative_to(folder).parts[0] in FOLDERS
+        ]
+        if any(SETTINGS_NAME in found for found in (names, *map(self._names_in, inside))):
             raise InvalidInput(
-                f"{self.place} is the folder of a queue or a log: give the archive one of its own"
+                f"{self.place} is the folder of a queue or a log, or belongs to one: give the "
+                "archive one of its own"
             )
+
+    def _names_in(self, folder: Path) -> list[str]:
+        with storage_errors("archiving to", folder):
+            try:
+                return self._fs.list_folder(folder)
+            except FileNotFoundError:
+                return []
+            except NotADirectoryError as error:
+                raise InvalidInput(
+                    f"{self.place} is a file, or lies in one: give the archive a folder of its own"
+                ) from error
 
     def get(self, name: str) -> Stored:
         data = self._read(name, 0, None)
