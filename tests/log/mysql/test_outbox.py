@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from tests.services.tcp_proxy import Fault, TcpProxy
 from tidemill.batch import DEFAULT
 from tidemill.errors import Fenced, Locked, SchemaMismatch
 from tidemill.log.mysql import rounds as relaying
+from tidemill.log.sql.connection import IDLE_S
 
 
 @pytest.fixture
@@ -338,6 +340,25 @@ def test_a_relay_whose_connection_fell_silent_gets_its_lock_back(
         assert relay.round() == 1
         assert proxy.fired is not None
         assert time.monotonic() - began_s < 10
+    assert _rows(log_address) == [b"a"]
+
+
+def test_a_relay_that_was_idle_gets_its_lock_back_though_the_server_has_not_heard_of_its_end(
+    outbox: tm.Outbox,
+    log_address: str,
+    application: Callable[[], pymysql.Connection[pymysql.cursors.Cursor]],
+) -> None:
+    shop = application()
+    with outbox.relay(log_address) as relay:
+        _insert(outbox, shop, b"a")
+        shop.commit()
+        assert relay._connection is not None
+        kept = os.dup(relay._connection.fileno())  # So the system does not tell the server.
+        try:
+            relay._connection.used_s -= IDLE_S
+            assert relay.round() == 1
+        finally:
+            os.close(kept)
     assert _rows(log_address) == [b"a"]
 
 

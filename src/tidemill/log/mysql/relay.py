@@ -118,19 +118,21 @@ class Relay(Closing):
             except RowsGone:
                 continue
             except (Lost, Busy) as cause:
-                if self._connection is not None:
-                    self._lost.append(self._connection.badge)
-                    self._connection.close()
-                    self._connection = None
+                self._drop()
                 patience.pause(cause)
+
+    def _drop(self) -> None:
+        """Let a connection go that the server may not hear of, and keep the lock for."""
+        if self._connection is not None:
+            self._lost.append(self._connection.badge)
+            self._connection.close()
+            self._connection = None
 
     def _locked(self) -> Connection:
         """The connection that holds the lock; a new one has to get it first."""
         if self._connection is not None and not self._connection.is_stale:
             return self._connection
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._drop()
         connection = MySQLConnection(self._address, new_badge())
         try:
             # One of this relay's own that fell silent may hold the lock still.
