@@ -300,6 +300,42 @@ def test_archive_moves_rows_and_nobody_notices(orders: Shell) -> None:
     assert orders.run("tidemill archive orders/ cold/ --every soon").status == 2
 
 
+def test_a_scan_shows_a_log_and_its_archive_and_leaves_no_consumer(orders: Shell) -> None:
+    orders.good("tidemill archive orders/ old/; seq 3 | tidemill send orders/ - --format lines")
+    shown = orders.good("tidemill scan orders/ --start 9").lines()
+    assert [row["seq"] for row in shown] == [9, 10, 11, 12, 13]
+    assert list(shown[0]) == ["seq", "time", "value"]
+    some = orders.good("tidemill scan orders/ --limit 2 --columns value --format csv").out
+    assert some == '"value"\n"row 1"\n"row 2"\n'
+    orders.good("tidemill scan orders/ --start 2026-01-01T00:00:00Z --to all.parquet")
+    assert pq.read_table(orders.folder / "all.parquet").num_rows == 13
+    assert orders.good("tidemill scan old/ --format lines").out.splitlines()[-1] == "row 10"
+    assert orders.good("tidemill scan orders/ --start latest").out == ""
+    assert orders.good("tidemill consumers orders/").out == "no consumers\n"
+    for options, words in (
+        ("orders/ --keys 1:2", "neither keys nor forks"),
+        ("orders/ --fork audit", "neither keys nor forks"),
+        ("orders/ --columns nope", "there are seq, time, value"),
+    ):
+        error = orders.refused(f"tidemill scan {options}", 3, "invalid-input")
+        assert words in error["message"]
+
+
+def test_a_scan_of_a_queue_has_keys_and_no_start(shell: Shell) -> None:
+    shell.good("seq 3 | tidemill push spool/ - --format lines")
+    error = shell.refused("tidemill scan spool/ --start 2", 3, "invalid-input")
+    assert "--keys" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "command", ["receive old/ billing", "consumers old/", "trim old/ --before 2", "send old/ -"]
+)
+def test_an_archive_is_only_read_and_says_by_what(orders: Shell, command: str) -> None:
+    orders.good("tidemill archive orders/ old/")
+    error = orders.refused(f"echo '{{}}' | tidemill {command}", 3, "invalid-input")
+    assert "tidemill scan" in error["message"]
+
+
 def test_archive_keeps_young_rows_hot(orders: Shell) -> None:
     assert orders.good("tidemill archive orders/ cold/ --keep 1h --json").json()["rows"] == 0
     assert orders.good("tidemill archive orders/ cold/ --keep 0s --json").json()["rows"] == 10

@@ -12,6 +12,7 @@ from typing import Any
 import tidemill as tm
 from tidemill.gateway.arguments import positive
 from tidemill.gateway.opening import holds_queue, is_queue
+from tidemill.log.opening import is_archive
 from tidemill.urls import path_of, scheme_of
 
 
@@ -33,12 +34,29 @@ def exists(address: str) -> bool:
 def open_log(options: argparse.Namespace, **more: Any) -> Iterator[tm.Log]:
     """The log that is there; only a command that sends makes one."""
     address = options.queue
+    refuse_archive(address)
     if not exists(address):
         folder = Path(path_of(address))
         there = f"{folder} holds no log" if folder.exists() else f"there is no folder {folder}"
         raise tm.NotAQueue(f"{there}; `tidemill send` makes one")
     with tm.Log(address, create=False, **more) as log:
         yield log
+
+
+def is_log(address: str) -> bool:
+    """Whether there is a log, or the archive of one; what a server has, only it knows."""
+    if not is_folder(address) or is_archive(address):
+        return True
+    return is_queue(path_of(address)) and not holds_queue(path_of(address))
+
+
+def refuse_archive(address: str) -> None:
+    """Say what can be done with an archive, to which nobody sends and which has no consumers."""
+    if is_archive(address):
+        raise tm.ReadOnly(
+            f"{address} is the archive of a log, and is only read: `tidemill scan` shows its rows, "
+            "`tidemill restore` makes a log of them"
+        )
 
 
 @contextmanager

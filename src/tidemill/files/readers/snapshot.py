@@ -96,7 +96,7 @@ class Scan:
         self._on_damage = on_damage
         payload = snapshot.payload_schema
         empty = Batch.empty(payload).to_arrow().schema
-        self._names = _checked(columns, empty.names)
+        self._names = checked_columns(columns, empty.names)
         self.schema = pa.schema([empty.field(name) for name in self._names])
         # A payload keeps one column at least, or it would no longer know how many rows it has.
         wanted = [name for name in payload.names if name in self._names] or payload.names[:1]
@@ -184,7 +184,8 @@ def _no_rows(payload: pa.Schema) -> Run:
     return Run(Batch.empty(payload).carried(), None, None, seq_max=0)
 
 
-def _checked(columns: object, known: list[str]) -> list[str]:
+def checked_columns(columns: object, known: list[str]) -> list[str]:
+    """The columns that a caller names, out of those that there are; without any, all of them."""
     if columns is None:
         return known
     if not isinstance(columns, list | tuple):

@@ -19,7 +19,7 @@ from tidemill.gateway.command import Command
 from tidemill.gateway.commands.push import Pushed, add_input, check_input, rows_of
 from tidemill.gateway.console import Console
 from tidemill.gateway.interrupts import Interrupts
-from tidemill.gateway.log_opening import exists, is_folder, to_own
+from tidemill.gateway.log_opening import exists, is_folder, refuse_archive, to_own
 from tidemill.gateway.rows.schema_text import parse_schema_text
 from tidemill.gateway.rows.source import RowSource, open_source
 from tidemill.shown import counted
@@ -115,6 +115,7 @@ def _opened(
     """The log, and the rows that are meant for it; a new log in a folder is made when its first
     rows are known to be good.
     """
+    refuse_archive(options.queue)
     more = to_own(options) if options.sync is None else {**to_own(options), "sync": options.sync}
     if exists(options.queue) and schema is None and is_folder(options.queue):
         with tm.Log(options.queue, **more) as log:
