@@ -321,6 +321,21 @@ def test_a_scan_shows_a_log_and_its_archive_and_leaves_no_consumer(orders: Shell
         assert words in error["message"]
 
 
+def test_stats_of_a_log_say_which_rows_there_are_and_how_far_consumers(orders: Shell) -> None:
+    orders.good("tidemill archive orders/ old/; tidemill receive orders/ one --rows 3")
+    expected = {
+        "schema": [{"name": "value", "type": "binary", "nullable": False}],
+        "first": 1,
+        "next": 11,
+        "rows": 10,
+    }
+    found = orders.good("tidemill stats orders/ --json").json()
+    assert found == {"log": "orders/", **expected, "consumers": {"one": 3}}
+    archived = orders.good("tidemill stats old/ --json").json()
+    assert archived == {"log": "old/", **expected, "consumers": {}}
+    assert "lag of one       7" in orders.good("tidemill stats orders/").out
+
+
 def test_a_scan_of_a_queue_has_keys_and_no_start(shell: Shell) -> None:
     shell.good("seq 3 | tidemill push spool/ - --format lines")
     error = shell.refused("tidemill scan spool/ --start 2", 3, "invalid-input")

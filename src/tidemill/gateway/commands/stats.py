@@ -1,18 +1,29 @@
-"""`tidemill stats`: a look at a queue."""
+"""`tidemill stats`: a look at a queue, a log or an archive."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
 
+import pyarrow as pa
+
+import tidemill as tm
 from tidemill.batch.schema import describe
 from tidemill.gateway.arguments import add_on_corruption, add_queue
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
+from tidemill.gateway.log_opening import is_log
 from tidemill.gateway.opening import open_to_look
+
+DETAILS = """
+Of a log, or of an archive by itself, it prints which rows there are, and how many consumers.
+"""
 
 
 def run(options: argparse.Namespace, console: Console) -> None:
+    if is_log(options.queue):
+        _run_on_log(options, console)
+        return
     with open_to_look(options) as queue:
         stats = queue.stats()
         schema = queue.schema
@@ -27,11 +38,31 @@ def run(options: argparse.Namespace, console: Console) -> None:
         ("quarantined records", f"{stats.quarantined:,}"),
         ("dropped items", f"{stats.dropped:,}"),
     ]
+    document = {"queue": options.queue, "schema": describe(schema), **asdict(stats)}
+    console.result(_words(schema, rows), document)
+
+
+def _run_on_log(options: argparse.Namespace, console: Console) -> None:
+    with tm.Log(options.queue, create=False) as log:
+        ends = log.ends()
+        schema = log.schema
+        consumers = log.consumers()
+    rows = [
+        ("rows", f"{ends.next - ends.first:,}"),
+        ("first row", f"{ends.first:,}"),
+        ("next row", f"{ends.next:,}"),
+        *((f"lag of {name}", f"{ends.next - 1 - at:,}") for name, at in sorted(consumers.items())),
+    ]
+    document = {"log": options.queue, "schema": describe(schema), **ends._asdict()}
+    document |= {"rows": ends.next - ends.first, "consumers": consumers}
+    console.result(_words(schema, rows), document)
+
+
+def _words(schema: pa.Schema, rows: list[tuple[str, str]]) -> str:
     columns = ", ".join(
         f"{field.name}: {field.type}" + ("" if field.nullable else " not null") for field in schema
     )
-    words = f"columns  {columns}\n\n" + table(("what", "number"), rows)
-    console.result(words, {"queue": options.queue, "schema": describe(schema), **asdict(stats)})
+    return f"columns  {columns}\n\n" + table(("what", "number"), rows)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,8 +72,13 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMAND = Command(
     name="stats",
-    summary="print counts and sizes of a queue and its forks",
-    examples=("tidemill stats spool/", "tidemill stats spool/ --json | jq .forks"),
+    summary="print counts and sizes of a queue and its forks, or of a log",
+    details=DETAILS,
+    examples=(
+        "tidemill stats spool/",
+        "tidemill stats spool/ --json | jq .forks",
+        "tidemill stats orders/ --json | jq .next",
+    ),
     arguments=_arguments,
     run=run,
 )
