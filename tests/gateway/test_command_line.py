@@ -100,6 +100,22 @@ def test_an_argument_too_many_is_refused_behind_options_as_well(line: str) -> No
     assert ended.value.code == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("counters add 127.0.0.1:1 visits x", "'x' is no whole number within int64"),
+        ("counters ttl 127.0.0.1:1 visits tomorrow", "'tomorrow' is no time: write 90s"),
+        ("counters ttl 127.0.0.1:1 visits 2026-11-16", "has no time zone"),
+    ],
+)
+def test_what_an_argument_of_counters_has_to_be_is_said_in_its_own_words(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(line.split())
+    assert words in capsys.readouterr().err
+
+
 def test_demo_verifies_a_small_run_and_leaves_an_empty_queue(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,13 @@ def test_the_bucket_function_and_the_bound_are_those_of_the_options(shell: Shell
             "need a zone",
         ),
         ("printf 'a,b\\n1\\n' | tidemill push q/ --format csv", 3, "invalid-input", "not csv"),
+        (
+            "printf 'k,v\\n1,caf\\xe9\\n' | tidemill push q/ --format csv",
+            3,
+            "invalid-input",
+            "iconv",
+        ),
+        ('printf \'{"v":"\\xe9"}\\n\' | tidemill push q/', 3, "invalid-input", "column 'v' is not"),
         ("echo x | tidemill push q/ --format parquet", 3, "invalid-input", "not parquet"),
         (
             "printf '\\xff\\n' | tidemill push q/ --format lines --schema 'v: utf8'",

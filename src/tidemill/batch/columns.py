@@ -37,7 +37,7 @@ def normalise_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatc
     [{'n': 1, 'note': None}, {'n': 2, 'note': None}]
     >>> normalise_columns(given, pa.schema([("m", pa.int16())]))
     Traceback (most recent call last):
-    tidemill.errors.SchemaMismatch: the queue has no column 'n'; its columns are 'm'
+    tidemill.errors.SchemaMismatch: the payload has no column 'n'; its columns are 'm'
     """
     given = batch.schema
     if given.equals(schema):
@@ -70,7 +70,7 @@ def _check_names(names: Sequence[str], schema: pa.Schema) -> None:
     for name in names:
         if schema.get_field_index(name) < 0:
             known = ", ".join(repr(known) for known in schema.names)
-            raise SchemaMismatch(f"the queue has no column {name!r}; its columns are {known}")
+            raise SchemaMismatch(f"the payload has no column {name!r}; its columns are {known}")
 
 
 def _missing(field: pa.Field, rows: int) -> pa.Array:

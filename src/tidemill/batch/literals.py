@@ -121,7 +121,7 @@ def _from_dicts(
     for name in columns:
         if not isinstance(name, str) or schema.get_field_index(name) < 0:
             raise SchemaMismatch(
-                f"the queue has no column {name!r}; its columns are {listed(schema.names)}"
+                f"the payload has no column {name!r}; its columns are {listed(schema.names)}"
             )
     arrays = [
         column_from_values(columns[field.name], field)

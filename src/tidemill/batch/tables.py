@@ -30,7 +30,7 @@ def from_batch(batch: pa.RecordBatch, schema: pa.Schema | None, key: str | None)
         # What is pushed must come back, and a body that is not valid through and through does not.
         batch.validate(full=True)
     except pa.ArrowException as cause:
-        raise SchemaMismatch(f"the table is not valid Arrow: {cause}") from cause
+        raise SchemaMismatch(f"{_invalid(batch)} is not valid Arrow: {cause}") from cause
     given = batch.schema
     if given.get_field_index(SEQ_FIELD.name) == 0:
         if _begins_with(given, (SEQ_FIELD, KEY_FIELD, TIME_FIELD)):
@@ -54,6 +54,16 @@ def from_batch(batch: pa.RecordBatch, schema: pa.Schema | None, key: str | None)
         has_nulls = batch.num_columns == 1 and batch.column(0).null_count > 0
         schema = default_if_plain(check_payload_schema(batch.schema), has_nulls=has_nulls)
     return keys, normalise_columns(batch, schema)
+
+
+def _invalid(batch: pa.RecordBatch) -> str:
+    """The first column that is not valid, by its name."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowException:
+            return f"column {shown(name)}"
+    return "the table"
 
 
 def _begins_with(schema: pa.Schema, ours: tuple[pa.Field, ...]) -> bool:

@@ -13,7 +13,7 @@ from tidemill.gateway.arguments import Positional, add_looks, add_node, add_yes,
 from tidemill.gateway.command import Arguments, Command
 from tidemill.gateway.commands import counters_serve
 from tidemill.gateway.console import Console, table
-from tidemill.gateway.log_opening import row_or_time
+from tidemill.gateway.log_opening import moment
 from tidemill.gateway.tls_arguments import add_tls, tls_of
 
 if TYPE_CHECKING:
@@ -136,12 +136,14 @@ def _when(text: str) -> timedelta | datetime | None:
         return duration(text)
     except argparse.ArgumentTypeError:
         pass  # It may be a time instead.
-    found = None if text.isdigit() else row_or_time(text)
-    if not isinstance(found, datetime):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: 90s, 12h, 2026-11-16T12:00:00Z, never"
-        )
-    return found
+    return moment(text, "no time: write 90s, 12h, never, or one")
+
+
+def _delta(text: str) -> int:
+    try:
+        return key(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number within int64") from None
 
 
 def _arguments(*others: Positional, asks: bool = False) -> Arguments:
@@ -187,7 +189,8 @@ COMMAND = Command(
                 "tidemill counters add 127.0.0.1:7801 stock -3",
             ),
             arguments=_arguments(
-                NAME, Positional("delta", "how much; default 1", key, is_required=False, default=1)
+                NAME,
+                Positional("delta", "how much; default 1", _delta, is_required=False, default=1),
             ),
             run=_add,
         ),

@@ -50,6 +50,12 @@ class TextColumns:
         for at, field in enumerate(table.schema):
             column = table.column(at)
             wanted = self._wanted(field)
+            if wanted is None and _types.is_binary(field.type):
+                # What the reader of CSV makes of text in another encoding.
+                raise SchemaMismatch(
+                    f"column {field.name!r} is not UTF-8: convert the input first, as `iconv -f "
+                    "latin1 -t utf-8` does"
+                )
             if wanted is not None and wanted != field.type:
                 table = table.set_column(at, field.name, self._cast(column, field.name, wanted))
         return table
