@@ -756,7 +756,9 @@ def test_a_reader_that_is_being_born_is_not_swept(tmp_path: Path) -> None:
         assert os.listdir(tmp_path / "readers") == []
 
 
-def test_damage_that_a_reader_meets_is_named_as_the_owner_names_it(tmp_path: Path) -> None:
+def test_damage_that_a_reader_meets_is_named_as_the_owner_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with tm.PriorityQueue(tmp_path) as owner:
         owner.push([(1, bytes(1_000))])
         entry = next(iter(owner._core.folder.index.frames_of_segment(1)))
@@ -768,3 +770,6 @@ def test_damage_that_a_reader_meets_is_named_as_the_owner_names_it(tmp_path: Pat
         with pytest.raises(tm.Corrupt, match="tidemill doctor") as met:
             reader.peek()
         assert (met.value.path, met.value.offset) == (path, entry.offset)
+    with tm.PriorityQueue(tmp_path, read_only=True, on_corruption="continue") as reader:
+        assert len(reader.peek()) == 0
+    assert f"{path}, offset {entry.offset}: " in caplog.text

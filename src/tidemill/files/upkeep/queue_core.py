@@ -133,16 +133,17 @@ class ReaderCore(QueueCore):
         )
 
     def handle_damage(self, damage: DamagedFrame) -> None:
+        # Not the link that was read, which is gone when the reader is.
+        path = segment_path(self.view.path / JOURNAL_NAME, damage.entry.segment)
         if not self.view.tolerates_damage:
-            # Not the link that was read, which is gone when the reader is.
-            path = segment_path(self.view.path / JOURNAL_NAME, damage.entry.segment)
             raise Corrupt(
                 f"{damage.reason}; {advice.doctor(self.view.path)} tells what is lost; open with "
                 "on_corruption='continue' to read past it",
                 path=path,
                 offset=damage.offset,
             ) from damage
-        logger.error("%s; read past it", damage)
+        told = Corrupt(damage.reason, path=path, offset=damage.offset)
+        logger.error("%s; read past it", told)
         self._follower.set_aside(damage_of(damage))
 
     def after_ack(self, items: int) -> None:
