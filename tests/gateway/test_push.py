@@ -226,8 +226,27 @@ def test_input_that_breaks_off_says_how_far_it_came_and_how_to_go_on(shell: Shel
     assert [row["key"] for row in shell.good("tidemill pop spool/ 99").lines()] == list(range(10))
 
 
+DEEP = 100_000
+
+
 @pytest.mark.parametrize(
-    "rows", [b"null\n", b" \nnull\n", b"\xef\xbb\xbfnull\n", b'{"key":1,"a":' + b"[" * 9_000]
+    "rows",
+    [
+        b"null\n",
+        b" \nnull\n",
+        b"\xef\xbb\xbfnull\n",
+        b'{"key":1,"a":' + b"[" * 9_000,
+        b'{"key":1,"a":' + b"[" * DEEP + b"]" * DEEP + b"}" + b"\n" * DEEP,
+        b'{"key":1,"a":' + b"[\n" * DEEP + b"]\n" * DEEP + b"}\n",
+        b'{"a":\n' * DEEP + b"1" + b"}\n" * DEEP,
+        b'{"key":1,"a":"} {","b":' + b"[" * DEEP + b"\n",
+        b'{"key":1,"a":' + b"[" * DEEP + b'"' + b'\\"' * DEEP,
+    ],
+    ids=[
+        *("null", "null later", "null behind a mark", "deep", "deep, and empty lines"),
+        *("deep in many lines", "objects in many lines", "deep behind text"),
+        "deep in front of text that does not end",
+    ],
 )
 def test_json_that_arrow_cannot_stand_is_refused(shell: Shell, rows: bytes) -> None:
     done = shell.run("tidemill push spool/ -", stdin=rows)

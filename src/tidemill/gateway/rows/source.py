@@ -40,7 +40,8 @@ _BLOCK_ROWS_MAX = 256 * 1024
 _MOMENT_S = 0.1  # for which rows of a pipe wait for more to go in with them
 _OPENING = np.frombuffer(b"{[", np.uint8)
 _CLOSING = np.frombuffer(b"}]", np.uint8)
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+# Also one that does not end: else the search would begin again within it, at each quote.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 _LONG_NUMBER = re.compile(rb"[:\[,]\s*(-?[0-9]{19,})(?=\s*[,}\]])")
 _DIGITS_OF_A_FLOAT_MAX = 22  # and a sign
 _EXTENSIONS = {
@@ -147,11 +148,13 @@ class RowSource:
                 f"{self.name} is not ndjson as expected: a row is no object; plain lines need "
                 "--format lines"
             )
-        # Most rows have one bracket each, and then none is deep.
-        if block.count(b"{") + block.count(b"[") - block.count(b"\n") <= JSON_DEPTH_MAX:
+        # Most rows have one bracket each, and then none is deep. A row may go on in the next line;
+        # but here one ends and another begins, or it is no JSON.
+        between = b"}\r\n{" if b"}\r\n{" in block else b"}\n{"
+        if _brackets(block) - block.count(between) <= JSON_DEPTH_MAX:
             return
-        for line in block.split(b"\n"):
-            if line.count(b"{") + line.count(b"[") > JSON_DEPTH_MAX and _is_deep(line):
+        for at, rows in enumerate(block.split(between)):
+            if _brackets(rows) >= JSON_DEPTH_MAX and _is_deep(b"{" + rows if at else rows):
                 raise InvalidInput(
                     f"{self.name} has a row of values within more than {JSON_DEPTH_MAX} others"
                 )
@@ -263,11 +266,21 @@ class RowSource:
         return self._stream.peek(1)[:1]
 
 
-def _is_deep(line: bytes) -> bool:
+def _brackets(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
+
+
+def _is_deep(rows: bytes) -> bool:
     """Whether values lie within too many others; brackets in text do not count."""
-    brackets = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
-    steps = np.isin(brackets, _OPENING).astype(np.int64) - np.isin(brackets, _CLOSING)
-    return bool(steps.size and steps.cumsum().max() > JSON_DEPTH_MAX)
+    brackets, depth = np.frombuffer(_TEXT.sub(b"", rows), np.uint8), 0
+    for start in range(0, len(brackets), MIB):
+        piece = brackets[start : start + MIB]
+        steps = np.isin(piece, _OPENING).astype(np.int64) - np.isin(piece, _CLOSING)
+        depths = depth + steps.cumsum()
+        if depths.max() > JSON_DEPTH_MAX:
+            return True
+        depth = int(depths[-1])
+    return False
 
 
 def _is_kept(digits: str) -> bool:
