@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from tidemill.files.disk.filesystem import LocalFileSystem
+
 
 def cache_place() -> Path:
     """Where they are, whether there or not: `$XDG_CACHE_HOME/tidemill`, else in `~/.cache`."""
@@ -32,15 +34,22 @@ def cache_folder() -> Path:
     return lasting_folder() or Path(tempfile.mkdtemp(prefix="tidemill-"))
 
 
-def keep(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a file that another process may be writing, too: whoever is last wins as a whole."""
+def keep(path: Path, data: bytes, *, mode: int, sync: bool = False) -> None:
+    """Write a file that another process may be writing, too: whoever is last wins as a whole.
+    `sync`: and it is there after a power cut.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     number, draft = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(number, "wb") as file:
             file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(number)
         os.chmod(draft, mode)
         os.replace(draft, path)
     except BaseException:
         os.unlink(draft)
         raise
+    if sync:
+        LocalFileSystem().sync_folder(path.parent)

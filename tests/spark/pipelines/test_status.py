@@ -10,6 +10,7 @@ import pytest
 
 import tidemill as tm
 from tests.spark.pipelines.numbers import send
+from tests.spark.tracing import MARK, synced
 from tidemill.files.queue.queue_staging import QueueStaging
 from tidemill.files.staging.transaction import Staging, Transaction
 from tidemill.log.on_files.staging import FileLogStaging
@@ -87,6 +88,20 @@ def test_a_state_of_other_sources_is_refused(tmp_path: Path) -> None:
         check_sources(other, state, "output")
     lenient = both(tmp_path, left=Source(tmp_path / "other", failOnDataLoss=False))
     check_sources(lenient, state, "output")
+
+
+def test_how_far_a_batch_run_is_lasts(tmp_path: Path) -> None:
+    program = f"""
+import sys
+from tidemill.spark.pipelines.state import BatchRun, State
+state = State(sys.argv[1], "copy", is_remote=False)
+print("{MARK}", file=sys.stderr, flush=True)
+state.note_batch(BatchRun(7, done=("output",)))
+"""
+    draft, folder = synced(program, tmp_path)
+    assert Path(draft).parent == tmp_path
+    assert Path(folder) == tmp_path
+    assert State(str(tmp_path), "copy", is_remote=False).batch().number == 7
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])

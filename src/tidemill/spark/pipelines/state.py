@@ -90,7 +90,7 @@ class State:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / _IDENTITY
             if not path.exists():
-                keep(path, self._identity().encode(), mode=0o600)
+                keep(path, self._identity().encode(), mode=0o600, sync=True)
 
     def batch(self) -> BatchRun:
         """The last batch run; where nothing can be noted, one that began now."""
@@ -108,9 +108,13 @@ class State:
             ) from error
 
     def note_batch(self, run: BatchRun) -> None:
+        """Write down how far a run is. It lasts: a later run must not get a number that a sink has,
+        or its rows would be taken for those.
+        """
         if self.folder is not None:
+            note = json.dumps(asdict(run)).encode()
             with storage_errors("writing", self.folder):
-                keep(self.folder / _BATCH, json.dumps(asdict(run)).encode(), mode=0o600)
+                keep(self.folder / _BATCH, note, mode=0o600, sync=True)
 
     def runner(self) -> int | None:
         """The process that runs the pipeline now; 0 if it does not tell; None if nobody does."""
