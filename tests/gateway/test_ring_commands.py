@@ -4,16 +4,18 @@ through a real shell.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import time
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
-from tests.gateway.shell import Done, Shell
+from tests.gateway.shell import WITHIN_S, Done, Shell
 from tests.services.redis import Redis
 from tidemill.gateway import ring_entries
 from tidemill.gateway.command_line import main
@@ -205,17 +207,35 @@ def test_looks_are_lines(commands: Commands, ring: str) -> None:
 @pytest.mark.slow
 def test_an_input_that_breaks_off_says_what_is_in(shell: Shell, ring: str) -> None:
     """Lines go in as they come, and do not wait for more."""
-    script = f"(seq 1 3; sleep 0.5; seq 4 5) | tidemill ring put {ring} --json"
-    broken = shell.run(script)
-    assert broken.status == 6
-    assert broken.error()["put"] == 3
-    assert "3 entries went in before that" in broken.error()["message"]
+    with (
+        subprocess.Popen(
+            ["tidemill", "ring", "put", ring, "--json"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=shell.environment,
+            cwd=shell.folder,
+        ) as putting,
+        tm.Ring(ring) as looking,
+    ):
+        assert putting.stdin is not None
+        putting.stdin.write(b"1\n2\n3\n")
+        putting.stdin.flush()
+        deadline_s = time.monotonic() + 60
+        while looking.info().length < 3:
+            assert putting.poll() is None
+            assert time.monotonic() < deadline_s, "they wait for more"
+            time.sleep(0.01)
+        _, told = putting.communicate(b"4\n5\n", timeout=WITHIN_S)
+    assert putting.returncode == 6
+    error = json.loads(told)["error"]
+    assert error["put"] == 3
+    assert "3 entries went in before that" in error["message"]
 
 
 @pytest.mark.slow
 def test_take_waits_for_an_entry(shell: Shell, ring: str) -> None:
     script = (
-        f"tidemill ring take {ring} --wait-s 20 & sleep 0.3; tidemill ring put {ring} x >&2; wait"
+        f"tidemill ring take {ring} --wait-s 100 & sleep 0.3; tidemill ring put {ring} x >&2; wait"
     )
     assert shell.good(script).lines() == [{"offset": 0, "text": "x"}]
 
