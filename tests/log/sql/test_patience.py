@@ -46,11 +46,11 @@ def test_a_server_that_is_away_is_not_asked_without_a_pause(
     """The original tries again as fast as it can."""
     with TcpProxy(mariadb.port) as proxy:
         url = mariadb.url(database, "log", port=proxy.port)
-        with ServerLog(url, parallelism=1, retry_s=0.5) as store:
+        with ServerLog(url, parallelism=1, retry_s=2) as store:
             proxy.refuse(True)
             proxy.cut_all()
             before, began_s = proxy.refused, time.monotonic()
-            with pytest.raises(Unavailable, match=r"gave up after 0\.5 s"):
+            with pytest.raises(Unavailable, match="gave up after 2 s"):
                 store.ends()
-            assert 0.4 < time.monotonic() - began_s < 10
+            assert 1.9 < time.monotonic() - began_s < 30
             assert 2 <= proxy.refused - before <= 20
