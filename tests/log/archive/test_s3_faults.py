@@ -70,9 +70,11 @@ def test_a_server_that_goes_away_at_any_request_costs_nothing(
         impatient = open_objects(f"{url}&retry_s=0.5&timeout_s=2")
         impatient.url = open_objects(url).url
         proxy.arm(HttpFault(at, kind, stays=True))
+        is_through = True
         try:
             archived(shelf, impatient)
         except (Unavailable, OutcomeUnknown):
+            is_through = False
             seen += 1
         fired = proxy.fired
         proxy.arm(None)
@@ -82,7 +84,8 @@ def test_a_server_that_goes_away_at_any_request_costs_nothing(
         check(shelf, open_objects(url))
         assert shelf.frames == []
         assert stray(open_objects(url)) == set()
-        if not fired:
+        # A busy server may be too slow for it even before the fault, and then there is more to try.
+        if is_through and not fired:
             break
     assert seen > 3
 
