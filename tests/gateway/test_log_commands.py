@@ -336,6 +336,17 @@ def test_stats_of_a_log_say_which_rows_there_are_and_how_far_consumers(orders: S
     assert "lag of one       7" in orders.good("tidemill stats orders/").out
 
 
+@pytest.mark.parametrize("command", ["doctor", "journal", "scan", "stats"])
+def test_what_looks_at_logs_too_finds_one_by_the_variable_of_logs(
+    orders: Shell, command: str
+) -> None:
+    named = orders.good(f"tidemill {command} orders/").out
+    assert orders.good(f"TIDEMILL_LOG=orders/ tidemill {command}").out == named
+    orders.good("seq 3 | tidemill push spool/ - --format lines")
+    found = orders.good(f"TIDEMILL_LOG=orders/ TIDEMILL_QUEUE=spool/ tidemill {command}").out
+    assert found == orders.good(f"tidemill {command} spool/").out != named
+
+
 def test_a_scan_of_a_queue_has_keys_and_no_start(shell: Shell) -> None:
     shell.good("seq 3 | tidemill push spool/ - --format lines")
     error = shell.refused("tidemill scan spool/ --start 2", 3, "invalid-input")

@@ -187,7 +187,19 @@ def add_queue(parser: argparse.ArgumentParser, *others: Positional) -> None:
     parser.add_argument(
         "queue", nargs="?", metavar="QUEUE", help=f"the folder of the queue ({QUEUE_VARIABLE})"
     )
-    _set_positionals(parser, "QUEUE", QUEUE_VARIABLE, others)
+    _set_positionals(parser, "QUEUE", (QUEUE_VARIABLE,), others)
+
+
+def add_queue_or_log(parser: argparse.ArgumentParser) -> None:
+    """The same for a command that looks at whatever is there."""
+    parser.add_argument(
+        "queue",
+        nargs="?",
+        metavar="QUEUE",
+        help=f"the folder of a queue, a log or an archive, or its URL ({QUEUE_VARIABLE}, else "
+        f"{LOG_VARIABLE})",
+    )
+    _set_positionals(parser, "QUEUE", (QUEUE_VARIABLE, LOG_VARIABLE), ())
 
 
 def add_log(parser: argparse.ArgumentParser, *others: Positional) -> None:
@@ -199,7 +211,7 @@ def add_log(parser: argparse.ArgumentParser, *others: Positional) -> None:
         help=f"the folder of the log, or mysql:// or postgresql://user@host/database/name "
         f"({LOG_VARIABLE})",
     )
-    _set_positionals(parser, "LOG", LOG_VARIABLE, others)
+    _set_positionals(parser, "LOG", (LOG_VARIABLE,), others)
 
 
 def add_ring(parser: argparse.ArgumentParser, *others: Positional) -> None:
@@ -211,7 +223,7 @@ def add_ring(parser: argparse.ArgumentParser, *others: Positional) -> None:
         help=f"the ring: redis://host/name, mysql://user@host/database/name, etcd://host/name, or "
         f"aerospike://host/namespace/name ({RING_VARIABLE})",
     )
-    _set_positionals(parser, "RING", RING_VARIABLE, others)
+    _set_positionals(parser, "RING", (RING_VARIABLE,), others)
 
 
 def add_node(parser: argparse.ArgumentParser, *others: Positional) -> None:
@@ -219,17 +231,20 @@ def add_node(parser: argparse.ArgumentParser, *others: Positional) -> None:
     parser.add_argument(
         "queue", nargs="?", metavar="NODE", help=f"host:port of a node ({COUNTERS_VARIABLE})"
     )
-    _set_positionals(parser, "NODE", COUNTERS_VARIABLE, others)
+    _set_positionals(parser, "NODE", (COUNTERS_VARIABLE,), others)
     parser.set_defaults(looks_like_home=_NODE.fullmatch)
 
 
 def _set_positionals(
-    parser: argparse.ArgumentParser, noun: str, variable: str, others: tuple[Positional, ...]
+    parser: argparse.ArgumentParser,
+    noun: str,
+    variables: tuple[str, ...],
+    others: tuple[Positional, ...],
 ) -> None:
     """Arguments by place, the first of which may come from the environment."""
     for other in others:
         parser.add_argument(other.name, nargs="?", metavar=other.name.upper(), help=other.help)
-    parser.set_defaults(positionals=others, home=(noun, variable))
+    parser.set_defaults(positionals=others, home=(noun, variables))
     shown = [o.name.upper() if o.is_required else f"[{o.name.upper()}]" for o in others]
     parser.usage = " ".join(["%(prog)s", noun, *shown, "[options]"])
 
@@ -243,8 +258,8 @@ def fill_positionals(options: argparse.Namespace) -> None:
     given = [options.queue, *(getattr(options, other.name) for other in others)]
     given += getattr(options, "late", [])
     values = [value for value in given if value is not None]
-    noun, variable = options.home
-    home = os.environ.get(variable)
+    noun, variables = options.home
+    home = next(filter(None, map(os.environ.get, variables)), None)
     required = [other for other in others if other.is_required]
     looks_like_home = getattr(options, "looks_like_home", None)
     is_left_out = len(values) <= len(required) or _fits(values[0], others, required)
@@ -252,7 +267,7 @@ def fill_positionals(options: argparse.Namespace) -> None:
         values.insert(0, home)
     missing = [noun, *(other.name.upper() for other in required)][len(values) :]
     if missing:
-        hint = f"; {variable} may name the {noun.lower()}" if not home else ""
+        hint = f"; {' or '.join(variables)} may name the {noun.lower()}" if not home else ""
         parser.error(f"missing: {', '.join(missing)}{hint}")
     if not values[0]:
         parser.error(f"argument {noun}: it is empty, and no name of a folder")

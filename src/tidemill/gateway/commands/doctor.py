@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import tidemill as tm
-from tidemill.gateway.arguments import add_queue
+from tidemill.gateway.arguments import add_queue_or_log
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.log_opening import is_folder
@@ -130,7 +130,7 @@ def _shown_by(progress: Progress) -> Callable[[tm.doctor.Progress], None]:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_queue(parser)
+    add_queue_or_log(parser)
     parser.add_argument(
         "--repair",
         action="store_true",

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tidemill.files.readers.listing import ListedRecord, list_records
-from tidemill.gateway.arguments import add_queue
+from tidemill.gateway.arguments import add_queue_or_log
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console
 from tidemill.gateway.opening import check_is_queue
@@ -51,6 +51,6 @@ COMMAND = Command(
     summary="print the records of the journal as they lie on disk",
     details="It locks and changes nothing, and shows damage where it finds it.",
     examples=("tidemill journal spool/", "tidemill journal spool/ --json | jq -c .kind | uniq -c"),
-    arguments=add_queue,
+    arguments=add_queue_or_log,
     run=run,
 )

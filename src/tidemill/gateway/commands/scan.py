@@ -15,7 +15,7 @@ from tidemill.gateway.arguments import (
     add_fork,
     add_on_corruption,
     add_output,
-    add_queue,
+    add_queue_or_log,
     key_range,
     whole_number,
 )
@@ -84,7 +84,7 @@ def _rows(log: tm.Log, at: Start, end: int) -> Iterator[pa.RecordBatch]:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_queue(parser)
+    add_queue_or_log(parser)
     parser.add_argument(
         "--keys",
         type=key_range,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import tidemill as tm
 from tidemill.batch.schema import describe
-from tidemill.gateway.arguments import add_on_corruption, add_queue
+from tidemill.gateway.arguments import add_on_corruption, add_queue_or_log
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.log_opening import is_log
@@ -66,7 +66,7 @@ def _words(schema: pa.Schema, rows: list[tuple[str, str]]) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    add_queue(parser)
+    add_queue_or_log(parser)
     add_on_corruption(parser)
 
 
