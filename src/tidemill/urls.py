@@ -8,6 +8,8 @@ from typing import overload
 
 from tidemill.errors import InvalidInput
 
+# What is no part of a password has to be escaped in one, but is not by everybody.
+_LOGIN = re.compile(r"(://[^\s:/@]*):\S*@")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):", re.ASCII | re.IGNORECASE)
 
 
@@ -57,6 +59,15 @@ def is_text(text: str) -> bool:
     (True, False, False)
     """
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def without_password(words: str) -> str:
+    """Words that may hold URLs, as messages and arguments do.
+
+    >>> without_password("no argument: 'mysql://app:secret@host/shop/orders'")
+    "no argument: 'mysql://app@host/shop/orders'"
+    """
+    return _LOGIN.sub(r"\1@", words)
 
 
 def seconds_of(text: str, what: str = "timeout_s") -> float:

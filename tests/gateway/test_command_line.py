@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,40 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFi
         main(arguments)
     assert exit_.value.code == 2
     assert "usage: tidemill" in capsys.readouterr().err
+
+
+_URL = "redis://app:hush/hu@sh@127.0.0.1:1/alerts"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ring", "info", _URL, _URL],
+        ["ring", "get", _URL, _URL],
+        ["ring", "put", _URL, _URL],
+        ["ring", "watch", _URL, "--every", _URL],
+        ["push", "spool", _URL],
+        ["push", "spool", "--from", _URL],
+        ["push", "spool", "--schema", _URL],
+        ["send", "orders", "--from", _URL],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["words", "JSON"])
+def test_an_address_in_the_wrong_place_is_shown_without_its_password(
+    arguments: list[str],
+    form: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["tidemill", *arguments, *form])
+    with suppress(SystemExit):
+        assert main() != 0
+    told = "".join(capsys.readouterr())
+    assert "hu" not in told
+    assert "redis://app@127.0.0.1:1/alerts" in told
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import NoReturn, TypeAlias
 from tidemill.environment import is_set
 from tidemill.gateway.console import Console, report, say
 from tidemill.gateway.exit_status import USAGE
+from tidemill.urls import without_password
 
 JSON_VARIABLE = "TIDEMILL_JSON"
 
@@ -63,7 +64,7 @@ class Parser(argparse.ArgumentParser):
             report(message, USAGE, is_json=True, data={"usage": self.format_usage().strip()})
         else:
             hint = f"'{self.prog} --help' has examples"
-            say(f"{self.format_usage()}tidemill: {message}\n{hint}")
+            say(f"{self.format_usage()}tidemill: {without_password(message)}\n{hint}")
         sys.exit(USAGE.number)
 
 

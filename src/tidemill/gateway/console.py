@@ -20,6 +20,7 @@ from tidemill.gateway.exit_status import FAILED, ExitStatus, status_of
 from tidemill.gateway.refusal import Declined, Stopped, words_of
 from tidemill.gateway.standard_streams import check_open, knows_all_characters
 from tidemill.progress import NO_PROGRESS, Bar, Bars, Progress, can_draw
+from tidemill.urls import without_password
 
 _STANDARD_OUTPUT = Path("standard output")
 
@@ -69,7 +70,7 @@ class Console:
 
     def fail_unforeseen(self, error: Exception) -> ExitStatus:
         """Say what nobody has foreseen, with all that a report of it needs."""
-        trace = "".join(traceback.format_exception(error))
+        trace = without_password("".join(traceback.format_exception(error)))
         if not self.is_json:
             sys.stderr.write(trace)
         message = f"this is a fault of ours, please report it: {error!r}"
@@ -117,13 +118,14 @@ class _Warnings(logging.Handler):
         self._is_json = is_json
 
     def emit(self, record: logging.LogRecord) -> None:
-        message, level = record.getMessage(), record.levelname.lower()
+        message, level = without_password(record.getMessage()), record.levelname.lower()
         document = {"log": {"level": level, "message": message}}
         say(json.dumps(document, ensure_ascii=False) if self._is_json else f"{level}: {message}")
 
 
 def report(message: str, status: ExitStatus, *, is_json: bool, data: dict[str, Any]) -> None:
     """An error on standard error, in words or as a JSON document."""
+    message = without_password(message)
     if is_json:
         error = {"kind": status.kind, "status": status.number, "message": message, **data}
         text = json.dumps({"error": error}, ensure_ascii=False)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidemill.gateway.console import Console
+from tidemill.urls import without_password
 
 if TYPE_CHECKING:  # Other commands do without.
     from pyspark.sql import SparkSession
@@ -39,6 +40,7 @@ def spark_session(
     """A session for the block; what Spark raises in it is told as a failure, not as a fault."""
     from tidemill.spark import session, ship  # noqa: PLC0415
 
+    name = without_password(name)  # It is shown to whoever may look at Spark.
     with _spark_errors(name, "starting Spark", job):
         spark = session(
             name,

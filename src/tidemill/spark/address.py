@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -13,7 +12,7 @@ from tidemill.files.format.settings import QUEUE, read_settings
 from tidemill.log.opening import is_archive
 from tidemill.log.sql.address import SCHEMES
 from tidemill.records.address import SCHEMES as RECORD_SCHEMES
-from tidemill.urls import path_of, scheme_of
+from tidemill.urls import path_of, scheme_of, without_password
 
 # A server that has logs may have rings as well, and `kind` says which is meant.
 _OF_RINGS = RECORD_SCHEMES - SCHEMES - {"memory"}
@@ -29,15 +28,6 @@ class Address(NamedTuple):
     def place(self) -> str:
         """What it is called in messages: without a password."""
         return without_password(self.url)
-
-
-def without_password(url: str) -> str:
-    """A place as it may be shown.
-
-    >>> without_password("mysql://app:p@ss@db/shop/orders"), without_password("orders/")
-    ('mysql://app@db/shop/orders', 'orders/')
-    """
-    return re.sub(r"(//[^:/?#@]*):[^/?#]*@", r"\1@", url)
 
 
 def find(path: str, kind: str | None = None) -> Address:

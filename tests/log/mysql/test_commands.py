@@ -8,6 +8,7 @@ import pytest
 
 import tidemill as tm
 from tests.gateway.shell import Shell
+from tests.services.mariadb import MariaDB
 
 # Every command starts a Python of its own.
 pytestmark = pytest.mark.slow
@@ -26,6 +27,18 @@ def test_rows_go_in_come_out_and_are_trimmed(shell: Shell, url: str) -> None:
     with tm.Log(url) as log:
         assert log.ends() == (3, 4)
     assert "All is well." in shell.good(f"tidemill doctor {url}").out
+
+
+def test_what_was_sent_is_told_without_the_password_of_the_log(
+    shell: Shell, mariadb: MariaDB, database: str
+) -> None:
+    mariadb.execute(f"CREATE USER hushed_{database} IDENTIFIED BY 'hush'")
+    mariadb.execute(f"GRANT ALL ON {database}.* TO hushed_{database}")
+    place = f"127.0.0.1:{mariadb.port}/{database}/hushed"
+    url = f"mysql://hushed_{database}:hush@{place}"
+    done = shell.good(f"echo a | tidemill send {url} - --format lines --json")
+    assert done.json()["log"] == f"mysql://hushed_{database}@{place}"
+    assert "hush@" not in done.out + done.err
 
 
 def test_a_command_that_follows_ends_when_another_takes_its_place(shell: Shell, url: str) -> None:

@@ -23,6 +23,7 @@ from tidemill.gateway.log_opening import exists, is_folder, refuse_archive, to_o
 from tidemill.gateway.rows.schema_text import parse_schema_text
 from tidemill.gateway.rows.source import RowSource, open_source
 from tidemill.shown import counted
+from tidemill.urls import without_password
 
 DETAILS = """
 The log is made if it is not there. A new one takes its columns from the first rows, unless --schema
@@ -104,7 +105,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
     words = sending.sent.words("sent", "numbers")
     if sending.left_out:
         words += f"; left out {counted(sending.left_out, 'row')} that an earlier run has sent"
-    document = {"log": options.queue, **sending.sent.document("sent")}
+    document = {"log": without_password(options.queue), **sending.sent.document("sent")}
     console.result(words, {**document, "left_out": sending.left_out})
 
 

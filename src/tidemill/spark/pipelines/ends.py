@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidemill.errors import InvalidInput, InvalidPipeline
-from tidemill.spark.address import folder_of, without_password
+from tidemill.spark.address import folder_of
+from tidemill.urls import without_password
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
