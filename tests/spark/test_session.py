@@ -145,6 +145,25 @@ def test_a_host_that_none_can_be_called_is_told() -> None:
 
 
 @pytest.mark.slow
+def test_a_running_session_keeps_what_was_chosen_for_it(spark: SparkSession) -> None:
+    chosen = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.shuffle.partitions": "7"}
+    unset = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = {name: str(spark.conf.get(name)) for name in chosen}
+    try:
+        for name, value in chosen.items():
+            spark.conf.set(name, value)
+        spark.conf.unset(unset)
+        again = session()
+        assert {name: again.conf.get(name) for name in chosen} == chosen
+        assert again.conf.get(unset) == "100000"
+        session(config=before)
+        assert {name: spark.conf.get(name) for name in chosen} == before
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+@pytest.mark.slow
 def test_workers_run_the_python_of_the_session(spark: SparkSession) -> None:
     def python(batches):  # type: ignore[no-untyped-def]
         import pyarrow as pa

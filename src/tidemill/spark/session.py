@@ -47,6 +47,8 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one that is well set up and prints nothing but errors.
 
+    One that runs keeps the settings that were chosen for it, unless `config` has others.
+
     On a terminal, standard error shows how far a long job is; `TIDEMILL_NO_PROGRESS=1` is as good
     as `progress=False`.
 
@@ -77,15 +79,23 @@ def session(
             "install one that runs Spark itself instead: pip uninstall pyspark-client; "
             "pip install 'tidemill[spark]'"
         )
-    submitted = _submitted_with()
-    master = master or submitted.get("spark.master", "local[*]")
     java = _java_to_start()
-    settings = {"spark.app.name": name, **_SETTINGS, **_settings_of(master, java)}
+    running = SparkSession._instantiatedSession
+    if running is None or running._sc._jsc is None:
+        submitted = _submitted_with()
+        master = master or submitted.get("spark.master", "local[*]")
+        settings = {"spark.app.name": name, **_SETTINGS, **_settings_of(master, java), **submitted}
+        place = {"spark.master": master}
+    else:
+        # What was chosen for it stays: other work hangs on it, such as on the zone of its times.
+        chosen = running.conf.getAll
+        settings = {name: value for name, value in _SETTINGS.items() if name not in chosen}
+        place = {}
     builder = SparkSession.builder
-    for setting, value in {**settings, **submitted, **(config or {})}.items():
+    for setting, value in {**settings, **(config or {}), **place}.items():
         builder = builder.config(setting, value)
     with _launching(java):
-        spark = builder.master(master).getOrCreate()
+        spark = builder.getOrCreate()
     return _shown(spark, progress, is_remote=False)
 
 
