@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -170,6 +172,40 @@ def test_a_log_and_its_archive_are_told_alike(spark: SparkSession, tmp_path: Pat
         assert (raw.least, raw.greatest, raw.bytes) == ("0x", "0x00ff", 5)
         assert (nothing.nulls, nothing.distinct, nothing.least) == (5, 0, None)
         _check_page(found, "odd `name`.")
+
+
+@pytest.fixture
+def clock_of_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("clock_of_berlin")
+def test_times_are_those_of_no_machine_and_of_any_year(spark: SparkSession, tmp_path: Path) -> None:
+    year_20000_us = 568_971_820_800_000_000
+    table = pa.table(
+        {
+            "at": pa.array([0, 1_782_900_000_500_000], pa.timestamp("us", "UTC")),
+            "local": pa.array([0, 1_782_900_000_500_000], pa.timestamp("us")),
+            "day": pa.array([0, 20_000], pa.date32()),
+            "far": pa.array([0, year_20000_us], pa.timestamp("us", "UTC")),
+        }
+    )
+    with tm.Log(tmp_path / "log", schema=table.schema) as log, log.publisher() as out:
+        out.send(table)
+    found = profile(spark, tmp_path / "log", key="far")
+    assert [(one.least, one.greatest) for one in found.columns] == [
+        ("1970-01-01T00:00:00+00:00", "2026-07-01T10:00:00.500000+00:00"),
+        ("1970-01-01T00:00:00", "2026-07-01T10:00:00.5"),
+        ("1970-01-01", "2024-10-04"),
+        ("1970-01-01T00:00:00+00:00", f"{year_20000_us:,} µs since 1970"),
+    ]
+    assert f"keys (far): 1970-01-01 00:00:00 to {year_20000_us:,}" in str(found)
+    _check_page(found, "Keys: far")
 
 
 @pytest.mark.slow

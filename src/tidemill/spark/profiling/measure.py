@@ -19,7 +19,7 @@ from tidemill.spark.profiling.profile import (
     KeyProfile,
     LateProfile,
 )
-from tidemill.spark.profiling.values import compared, hashed, hashes, shown, size
+from tidemill.spark.profiling.values import brought, compared, hashed, hashes, shown, size
 
 TIME_BINS = 120
 KEY_BINS = 4_096
@@ -79,8 +79,8 @@ def columns(frame: DataFrame, fields: Sequence[StructField]) -> list[ColumnProfi
         wanted: list[Column] = [F.count(F.lit(1))]
         for field in some:
             value, order = hashed(field), compared(field)
-            least = F.lit(None) if order is None else F.min(order)
-            greatest = F.lit(None) if order is None else F.max(order)
+            least = F.lit(None) if order is None else brought(field, F.min(order))
+            greatest = F.lit(None) if order is None else brought(field, F.max(order))
             wanted += [
                 F.count(F.when(value.isNull(), 1)),
                 F.approx_count_distinct(value),
@@ -100,8 +100,8 @@ def columns(frame: DataFrame, fields: Sequence[StructField]) -> list[ColumnProfi
                     nulls,
                     min(distinct, rows - nulls),  # It is an estimate, and may be above.
                     taken,
-                    shown(least_value),
-                    shown(greatest_value),
+                    shown(least_value, field),
+                    shown(greatest_value, field),
                 )
             )
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column
@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 from tidemill.errors import InvalidInput
 
 UNITS = {"s": 1_000_000, "ms": 1_000, "us": 1}  # in µs; ns are divided
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS = (StringType, CharType, VarcharType, BinaryType)
 _TIMES = (TimestampType, TimestampNTZType)
 _SHOWN = 64  # of the first characters of a text that are compared and shown
@@ -110,14 +111,28 @@ def as_time(field: StructField, unit: str) -> Column:
     return F.try_multiply(number, F.lit(UNITS[unit]))
 
 
-def shown(value: Any) -> str | None:
+def brought(field: StructField, value: Column) -> Column:
+    """What `compared` has found, for the driver. Python has not all times, and PySpark would give
+    those of a zone by the clock of this machine.
+    """
+    if isinstance(field.dataType, TimestampType):
+        return F.unix_micros(value)
+    if isinstance(field.dataType, (TimestampNTZType, DateType)):
+        return F.replace(value.cast("string"), F.lit(" "), F.lit("T"))
+    return value
+
+
+def shown(value: Any, field: StructField) -> str | None:
     """A value as a text."""
     if value is None:
         return None
+    if isinstance(field.dataType, TimestampType):
+        try:
+            return (_EPOCH + timedelta(microseconds=value)).isoformat()
+        except OverflowError:
+            return f"{value:,} µs since 1970"
     if isinstance(value, (bytes, bytearray)):
         return "0x" + bytes(value).hex()
-    if isinstance(value, (datetime, date)):
-        return value.isoformat()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, timedelta):
