@@ -149,8 +149,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_range(self._address, self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        if self._position is not None:
-            self._position.done(next_seq(end))
+        if self._position is None:
+            return
+        done = next_seq(end)
+        if not self._options.fail_on_loss:
+            # Rows that are gone cannot be acked; the query goes back to the end of the others.
+            done = min(done, self._rows().ends().next)
+        self._position.done(done)
 
     def stop(self) -> None:
         if self._position is not None:
