@@ -59,8 +59,8 @@ class Address:
             given_port = parts.port
         except ValueError:
             # Its words may hold the password, as may its cause.
-            server = _SERVERS.get(scheme_of(url), _MYSQL)
-            raise InvalidInput(f"this is no URL of a log: {_wanted(server)}") from None
+            wanted = _wanted(_SERVERS.get(scheme_of(url), _MYSQL))
+            raise InvalidInput(f"this is no URL of a log: {wanted}") from None
         server = _SERVERS.get(parts.scheme)
         if server is None:
             schemes = " or ".join(f"{one.scheme}://" for one in dict.fromkeys(_SERVERS.values()))
