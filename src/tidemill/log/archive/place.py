@@ -22,6 +22,8 @@ def open_objects(url: str | os.PathLike[str]) -> ObjectStore:
     scheme = scheme_of(url)
     if scheme == "file":
         path = path_of(url)
+        if path == "":
+            raise InvalidInput("an archive needs a folder, or s3://bucket/prefix")
         folder_path(path, "an archive")
         return FolderObjects(path)
     if scheme == "memory":
