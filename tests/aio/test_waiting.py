@@ -107,6 +107,35 @@ async def test_a_delay_queue_hands_items_out_when_they_are_due_and_not_before(
 
 
 @in_event_loop
+async def test_a_clock_that_is_set_while_one_waits_is_noticed(tmp_path: Path) -> None:
+    now_ns = time.time_ns()
+    hour_ns = 3_600_000_000_000
+    async with tm.aio.PriorityQueue(tmp_path) as queue:
+        await queue.push([(now_ns + hour_ns, b"later")])
+        pop = asyncio.create_task(queue.pop(1, key_max=lambda: now_ns, wait_s=600))
+        await waiting(queue, 1)
+        now_ns += 2 * hour_ns
+        assert len(await asyncio.wait_for(pop, 60)) == 1
+
+
+@in_event_loop
+async def test_a_clock_of_another_kind_is_not_asked_again_and_again(tmp_path: Path) -> None:
+    asked = 0
+
+    def ticks() -> int:
+        nonlocal asked
+        asked += 1
+        return 5
+
+    async with tm.aio.PriorityQueue(tmp_path) as queue:
+        await queue.push([(10, b"after ten ticks")])
+        began_s = time.monotonic()
+        assert len(await queue.pop(1, key_max=ticks, wait_s=0.3)) == 0
+        # Once in a millisecond at most.
+        assert asked <= 1000 * (time.monotonic() - began_s) + 2
+
+
+@in_event_loop
 async def test_closing_ends_every_wait(tmp_path: Path) -> None:
     queue = await tm.aio.PriorityQueue(tmp_path).open()
     fork = await queue.fork("f")

@@ -22,6 +22,7 @@ from tidemill.clock import wait_seconds
 from tidemill.errors import CallerError, Closed, InvalidInput
 from tidemill.files.queue import consuming_end as files
 from tidemill.files.queue.consuming_end import KeyMax
+from tidemill.files.queue.due import look_in_s
 from tidemill.files.upkeep.queue_core import QueueCore
 from tidemill.limits import AIO_CALLS_PER_END_MAX
 
@@ -278,14 +279,14 @@ class ConsumingEnd:
             return found
 
     def _look(self, attempt: Callable[[int | None], Found], key_max: KeyMax) -> tuple[Found, float]:
-        """One attempt; and if it finds nothing, how long until an item is due."""
+        """One attempt; and if it finds nothing, how long until it is worth another."""
         limit = _limit(key_max)
         found = attempt(limit)
         if len(found) or limit is None or not callable(key_max):
             return found, _FOREVER_S
         # The key is taken for a clock in nanoseconds.
         next_keys = self._end.peek(1).keys.to_pylist()
-        return found, max(next_keys[0] - limit, 0) / 1e9 if next_keys else _FOREVER_S
+        return found, look_in_s(next_keys[0], limit) if next_keys else _FOREVER_S
 
 
 def _limit(key_max: KeyMax) -> int | None:

@@ -16,6 +16,7 @@ from tidemill.files.folder.count import count_covered
 from tidemill.files.journal.draft import PreparedFrame
 from tidemill.files.merge.cursor import Cursor, Selection
 from tidemill.files.merge.frame_reader import DamagedFrame
+from tidemill.files.queue.due import look_in_s
 from tidemill.files.queue.read import Read
 from tidemill.files.queue.shared_pops import SharedPops
 from tidemill.files.readers.snapshot import Scan, Snapshot, key_bounds
@@ -37,8 +38,6 @@ Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
 _NOTHING: AbstractContextManager[object] = nullcontext()
-_LOOK_S_MIN = 0.001  # between two looks at a clock that is waited for
-_LOOK_S_MAX = 1.0  # ... since it may be set, and goes on while the machine sleeps
 
 
 class ConsumingEnd:
@@ -352,10 +351,7 @@ class ConsumingEnd:
         worth another look.
         """
         first = self._select(1, INT64_MAX)
-        if not first.parts:
-            return float("inf")
-        # A clock of another kind is asked again after a while, not again and again.
-        return min(max((first.cut.high - now_ns) / 1e9, _LOOK_S_MIN), _LOOK_S_MAX)
+        return look_in_s(first.cut.high, now_ns) if first.parts else float("inf")
 
     def _tolerating(self, attempt: Callable[[Unpack[Args]], T], *args: *Args) -> T:
         """Attempt under the cursor's lock; set damaged frames aside and try again, if told to."""
