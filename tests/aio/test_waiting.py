@@ -29,6 +29,14 @@ async def test_a_pop_that_finds_something_does_not_wait(tmp_path: Path) -> None:
 
 
 @in_event_loop
+async def test_who_wants_no_items_does_not_wait_for_any(tmp_path: Path) -> None:
+    async with tm.aio.PriorityQueue(tmp_path) as queue, asyncio.timeout(60):
+        assert len(await queue.pop(0, wait_s=600)) == len(await queue.peek(0, wait_s=600)) == 0
+        async with queue.read(0, wait_s=600) as read:
+            assert len(read.batch) == 0
+
+
+@in_event_loop
 async def test_a_wait_ends_empty_handed_when_its_time_is_up(tmp_path: Path) -> None:
     async with tm.aio.PriorityQueue(tmp_path) as queue:
         start_s = time.monotonic()

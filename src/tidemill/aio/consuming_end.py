@@ -25,6 +25,7 @@ from tidemill.files.queue.consuming_end import KeyMax
 from tidemill.files.queue.due import look_in_s
 from tidemill.files.upkeep.queue_core import QueueCore
 from tidemill.limits import AIO_CALLS_PER_END_MAX
+from tidemill.numbers import whole_number
 
 if TYPE_CHECKING:
     from tidemill.aio.fork import Fork
@@ -91,7 +92,9 @@ class ConsumingEnd:
         >>> asyncio.run(main())
         [(1, b'a'), (2, b'b')]
         """
-        return await self._waiting(lambda limit: self._end.pop(n, key_max=limit), key_max, wait_s)
+        return await self._waiting(
+            lambda limit: self._end.pop(n, key_max=limit), n, key_max, wait_s
+        )
 
     async def peek(
         self, n: int = 1, *, key_max: KeyMax = None, wait_s: float | None = None
@@ -106,7 +109,9 @@ class ConsumingEnd:
         >>> asyncio.run(main())
         ([(1, b'a')], 2)
         """
-        return await self._waiting(lambda limit: self._end.peek(n, key_max=limit), key_max, wait_s)
+        return await self._waiting(
+            lambda limit: self._end.peek(n, key_max=limit), n, key_max, wait_s
+        )
 
     async def scan(
         self,
@@ -256,10 +261,10 @@ class ConsumingEnd:
             return await self._around.run(call)
 
     async def _waiting(
-        self, attempt: Callable[[int | None], Found], key_max: KeyMax, wait_s: float | None
+        self, attempt: Callable[[int | None], Found], n: int, key_max: KeyMax, wait_s: float | None
     ) -> Found:
         """Attempt until something is found or the time is up."""
-        if wait_s is None:
+        if wait_s is None or whole_number(n) == 0:
             return await self._in_turn(lambda: attempt(_limit(key_max)))
         around = self._around
         around.check()

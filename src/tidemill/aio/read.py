@@ -55,7 +55,7 @@ class Read:
     async def __aenter__(self) -> Read:
         if self._read is not None:
             raise ReadInProgress("this read is open already; leave its block first")
-        opened = await self._end._waiting(self._open, self._key_max, self._wait_s)
+        opened = await self._end._waiting(self._open, self._n, self._key_max, self._wait_s)
         self._read = opened.read
         return self
 
