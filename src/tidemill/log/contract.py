@@ -250,6 +250,10 @@ class LogStore(Closing, ABC):
         store look again, and is `Corrupt` only then. Rows are given in the newest known version.
         """
 
+    def versions_now(self) -> SchemaVersions:
+        """The same as the log has them by now: another user may have stored one since."""
+        return self.versions
+
     @abstractmethod
     def ends(self) -> Ends:
         """The first readable number and the next one to be given, as of now."""

@@ -53,6 +53,10 @@ class TieredLog(LogStore):
             return self._archive.known.versions
         return versions
 
+    def versions_now(self) -> SchemaVersions:
+        self.hot.versions_now()
+        return self.versions
+
     def ends(self) -> Ends:
         return self.hot.ends()
 

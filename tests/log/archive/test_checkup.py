@@ -245,6 +245,17 @@ def test_a_schema_version_that_the_log_lacks_is_found(objects: MemoryObjects) ->
     assert "see the warnings" in str(report)
 
 
+def test_a_schema_version_that_another_user_of_the_log_added_since_is_known(
+    mariadb: MariaDB, database: str, tmp_path: Path
+) -> None:
+    address = mariadb.url(database, "log")
+    with tm.Log(address) as early:
+        with tm.Log(address, schema=pa.schema([*DEFAULT, ("n", pa.int64())])) as log:
+            log.publisher().send([{"value": b"a", "n": 1}])
+            log.archive(tmp_path / "archive")
+        assert early.verify_archive().findings == ()
+
+
 def test_what_is_given_up_meanwhile_is_no_damage(shelf: Shelf, objects: MemoryObjects) -> None:
     """Rows are trimmed when the first segment was looked at, and a page is written anew."""
     shelf.open().trim(15)

@@ -123,6 +123,15 @@ def test_one_that_was_open_before_reads_rows_of_a_newer_schema(bench: Bench) -> 
     assert [row["n"] for row in read_all(early)] == [2]
 
 
+def test_one_that_was_open_before_is_told_of_a_newer_schema_if_it_asks(bench: Bench) -> None:
+    old = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    early = bench.open(old)
+    new = pa.schema([*old, ("city", pa.utf8())])
+    bench.open(new)
+    assert early.versions_now().newest == new
+    assert early.versions.newest == new
+
+
 def test_another_schema_is_refused(bench: Bench, store: LogStore) -> None:
     with pytest.raises(SchemaMismatch):
         bench.open(pa.schema([("n", pa.int64())]))

@@ -152,7 +152,7 @@ class _Checkup:
                 "use the log that was archived: this is an older copy of it",
             )
             return
-        known = {version.to_string() for version in log.versions}
+        known = {version.to_string() for version in log.versions_now()}
         if any(version.to_string() not in known for version in manifest.versions):
             what = "it has schema versions that the log does not know"
             self._findings.warn("schema", Path(NAME), what, "open the log with that schema")

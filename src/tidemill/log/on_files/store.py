@@ -104,6 +104,11 @@ class FileLog(LogStore):
         self._check()
         return self._view.settings.versions
 
+    def versions_now(self) -> SchemaVersions:
+        self._check()
+        self._view.read_settings_again()
+        return self.versions
+
     def ends(self) -> Ends:
         view = self._look()
         with view.guard:

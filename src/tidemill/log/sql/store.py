@@ -93,6 +93,10 @@ class ServerLog(LogStore):
         self._check_open()
         return self._versions
 
+    def versions_now(self) -> SchemaVersions:
+        self._versions = self.run(self._read_versions)
+        return self._versions
+
     def settings(self) -> ServerSettings:
         """What the server promises, asked for anew."""
         return self.run(lambda connection: connection.settings())
