@@ -5,6 +5,8 @@ from __future__ import annotations
 from tidemill.clock import Clock
 from tidemill.errors import InvalidInput
 
+_INTERVAL_S_MAX = 1e9  # a thread that is to wait much longer raises instead
+
 
 class Throttle:
     """When each lane may write again. No rate, or 0, means as often as it likes.
@@ -18,7 +20,7 @@ class Throttle:
 
     def __init__(self, writes_per_second_max: float | None, *, lanes: int, clock: Clock) -> None:
         rate = check_rate(writes_per_second_max)
-        self._interval_s = 1 / rate if rate else 0.0
+        self._interval_s = min(1 / rate, _INTERVAL_S_MAX) if rate else 0.0
         self._clock = clock
         self._turns_s = [float("-inf")] * lanes
 
