@@ -25,6 +25,7 @@ from tidemill.errors import Fenced, InvalidInput, MissingRows, Trimmed
 from tidemill.spark.address import find
 from tidemill.spark.data_source import TidemillDataSource
 from tidemill.spark.source import arrived_rows
+from tidemill.spark.source.log_rows import LogPosition, LogRows
 from tidemill.spark.source.rows import open_rows
 from tidemill.spark.source.stream_reader import StreamReader
 
@@ -295,6 +296,27 @@ def test_where_a_new_query_begins(log: tm.Log, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="ends at 31"):
         begin(startingOffsets="32", consumer="never")
     assert "never" not in log.consumers()
+
+
+@pytest.mark.parametrize(
+    "begin", [{"startingOffsets": "earliest"}, {"startingTimestamp": "2000-01-01T00:00:00+00:00"}]
+)
+def test_a_query_that_begins_while_rows_are_trimmed_begins_behind_them(
+    log: tm.Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: dict[str, str]
+) -> None:
+    send(log, range(30))
+    source = reader(tmp_path / "log", consumer="new", **begin)
+    claim = LogRows.claim
+
+    def trim_and_claim(rows: LogRows, consumer: str, start: int) -> LogPosition:
+        log.trim(before=11)
+        return claim(rows, consumer, start)
+
+    monkeypatch.setattr(LogRows, "claim", trim_and_claim)
+    start = source.initialOffset()
+    assert start == {"next": 11}
+    assert source.latestOffset(start, source.getDefaultReadLimit()) == {"next": 31}
+    source.stop()
 
 
 def test_a_queue_whose_consumer_is_gone_or_ahead_is_a_loss(tmp_path: Path) -> None:

@@ -88,6 +88,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "wait until the row is there"
             )
         self._claim(start)
+        if self._is_log and (options.start == "earliest" or options.start_us is not None):
+            # Until the consumer was there, rows may have been given up that nobody named.
+            start = max(start, rows.ends().first)
         return offset(start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
