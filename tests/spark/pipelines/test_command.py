@@ -135,7 +135,9 @@ def test_the_status_of_a_pipeline_that_never_ran(
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["run", "none.py"], 3, "there is no file none.py"),
+        (["run", "none.py"], 4, "there is no file none.py"),
+        (["run", "none.py", "--remote", "sc://localhost:1"], 4, "there is no file none.py"),
+        (["list", "."], 3, ". is a folder, not a file of Python"),
         (["run", "flows.py", "merge"], 3, "has no pipeline 'merge'; there are: split"),
         (["status", "flows.py", "--state", "s3a://bucket/states"], 3, "that this machine sees"),
         (["run", "flows.py", "--once", "--every", "5s"], 2, "not allowed with argument --once"),

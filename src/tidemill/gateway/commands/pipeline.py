@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidemill.errors import InvalidInput
 from tidemill.gateway.arguments import interval
 from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.interrupts import Interrupts
+from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.spark_session import add_spark, is_remote, spark_session
 
 if TYPE_CHECKING:  # Who runs no pipeline need not have Spark.
@@ -36,7 +38,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     from tidemill.spark.pipelines.loading import chosen  # noqa: PLC0415
     from tidemill.spark.pipelines.state import State  # noqa: PLC0415
 
-    file = Path(options.file)
+    file = _file(options)
     # What is wrong with the file is told before Spark starts; but functions that the file makes for
     # Spark are of another kind once there is a session at a server.
     pipelines = {} if is_remote(options) else chosen(file, options.names)
@@ -93,7 +95,7 @@ def _list(options: argparse.Namespace, console: Console) -> None:
             "sinks": {key: sink.shown for key, sink in one.sinks.items()},
             "state": State.of(one, options.state, is_remote=False).location,
         }
-        for name, one in load(Path(options.file)).items()
+        for name, one in load(_file(options)).items()
     ]
     rows = [
         (str(one["name"]), _ends(one["sources"]), _ends(one["sinks"]), str(one["state"]))
@@ -108,8 +110,7 @@ def _status(options: argparse.Namespace, console: Console) -> None:
     from tidemill.spark.pipelines.status import status  # noqa: PLC0415
 
     found = [
-        status(one, state=options.state)
-        for one in chosen(Path(options.file), options.names).values()
+        status(one, state=options.state) for one in chosen(_file(options), options.names).values()
     ]
     headings = ("sink", "run by", "batch", "done", "behind", "rows/s", "state")
     rows = [_status_row(one, sink) for one in found for sink in one.sinks]
@@ -135,6 +136,16 @@ def _status_document(one: PipelineStatus) -> dict[str, Any]:
     for sink in document["sinks"]:
         sink["last_at"] = None if sink["last_at"] is None else sink["last_at"].isoformat()
     return document
+
+
+def _file(options: argparse.Namespace) -> Path:
+    """The file of Python, which has to be there before Spark starts, here or at a server."""
+    path = Path(options.file)
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder, not a file of Python")
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}")
+    return path
 
 
 def _ago(moment: datetime) -> str:
