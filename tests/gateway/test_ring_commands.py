@@ -108,6 +108,7 @@ def test_a_full_ring_has_its_own_status(commands: Commands, ring: str) -> None:
     assert full.status == 6
     assert full.error()["kind"] == "full"
     assert "is full: it holds 2 of 3 entries" in full.error()["message"]
+    assert "in a shell: --overwrite" in full.error()["message"]
     many = commands.good("put", ring, "--overwrite", "--json", given=b"1\n2\n3\n4\n5\n6\n7\n")
     assert many.json() == {"put": 7, "first": 2}
     assert commands.good("take", ring, "9", "--format", "lines").out == "5\n6\n7\n"
@@ -133,7 +134,7 @@ def test_groups_take_for_themselves(commands: Commands, ring: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        ("take URL", 4, "there is no ring"),
+        ("take URL", 4, "tidemill ring create"),
         ("info redis://:hush@127.0.0.1:1/x?timeout_s=0.1", 15, "redis://127.0.0.1:1"),
         ("info folder/", 3, "records cannot be kept in a folder"),
         ("put URL --from nothing.txt", 4, "there is no ring"),

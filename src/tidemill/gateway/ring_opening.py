@@ -25,7 +25,11 @@ def ring_address(text: str) -> bool:
 
 def open_ring(options: argparse.Namespace, **more: Any) -> tm.Ring:
     """The ring that is there; only a command that says its capacity makes one."""
-    return tm.Ring(options.queue, buffers=options.buffers, **more)
+    try:
+        return tm.Ring(options.queue, buffers=options.buffers, **more)
+    except tm.NotAQueue as error:
+        error.add_note("in a shell: `tidemill ring create RING --capacity N`")
+        raise
 
 
 def info_document(info: RingInfo) -> dict[str, Any]:

@@ -84,6 +84,8 @@ def _put(options: argparse.Namespace, console: Console) -> None:
                     first = offset if first is None else first
                     done += len(values)
         except (tm.TidemillError, KeyboardInterrupt) as error:
+            if isinstance(error, tm.QueueFull):
+                error.add_note("in a shell: --overwrite; --wait-s waits for room")
             if not done:
                 raise
             words = f"{counted(done, 'entry', 'entries')} went in before that"
