@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 import threading
+from itertools import count
 
 import pytest
 
 import tidemill as tm
+from tests.interrupting import interrupted_at
 from tidemill.records.memory import MemoryStore
 from tidemill.records.ring import Ring
 
@@ -74,3 +76,21 @@ def test_an_interrupt_of_who_waits_takes_nothing_from_who_works() -> None:
     assert taken == [tm.Entry(0, b"one")]
     assert ring.dequeue() == (1, b"two")
     assert not ring.info().locked
+
+
+def test_an_interrupt_anywhere_in_a_wait_leaves_a_ring_that_goes_on_and_closes() -> None:
+    ring = Ring.on(MemoryStore(), "alerts", capacity=10)
+
+    def wait() -> None:
+        assert ring.dequeue(wait_s=0.002) is None
+
+    for number in count(1):
+        is_broken_off = interrupted_at(number, wait, "driving.py", "threading.py")
+        for call in (wait,) if is_broken_off else (wait, ring.close):
+            other = threading.Thread(target=call, daemon=True)
+            other.start()
+            other.join(30)
+            assert not other.is_alive(), f"it waits for ever after interrupt {number}"
+        if not is_broken_off:
+            break
+    assert number > 10

@@ -42,7 +42,7 @@ class Driver:
         self._store = store
         self._buffers = buffers
         self._turn = threading.Lock()
-        self._closed = threading.Event()
+        self._is_closed = False
         self._home = Home(f"ring {name!r}")
 
     def run(self, steps: Steps[T]) -> T:
@@ -54,8 +54,8 @@ class Driver:
         return self._run(steps, nullcontext())
 
     def close(self) -> None:
-        """Wake whoever waits, and wait for what is under way."""
-        self._closed.set()
+        """Let whoever waits end with the pause that it is in, and wait for what is under way."""
+        self._is_closed = True
         if self._home.is_here:
             with self._turn:
                 pass
@@ -122,8 +122,9 @@ class Driver:
     def _wait(self, seconds: float) -> BaseException | None:
         """Wait about so long; returns what is to be told to the steps."""
         try:
-            # Those who wait for the same thing are not to come back at the same moment.
-            self._closed.wait(seconds * (0.5 + random.random() / 2))
+            # Those who wait for the same thing are not to come back at the same moment. An event
+            # would have a lock, which Ctrl-C leaves taken if it falls into the taking.
+            time.sleep(seconds * (0.5 + random.random() / 2))
             self._check()
         except BaseException as error:  # noqa: BLE001 (the steps decide what it means)
             return error
@@ -131,5 +132,5 @@ class Driver:
 
     def _check(self) -> None:
         self._home.check()
-        if self._closed.is_set():
+        if self._is_closed:
             raise Closed(f"ring {self._name!r} was closed; open it again to use it")
