@@ -68,7 +68,7 @@ def test_a_place_that_cannot_be_written_down_is_refused_and_nothing_is_made(tmp_
     make_log(tmp_path / "log")
     with tm.Log(tmp_path / "log") as log:
         for name in ("no\udcfftext", "ze\0ro"):
-            with pytest.raises(tm.InvalidInput, match="cannot be written down|has no zero byte"):
+            with pytest.raises(tm.InvalidInput, match=r"cannot be written down|has no zero byte"):
                 log.archive(f"{tmp_path}/{name}")
     assert os.listdir(tmp_path) == ["log"]
 
