@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tidemill as tm
 from tidemill.files.index import holders
 from tidemill.files.index.holders import Holders
+from tidemill.limits import INT64_MAX
 
 BUCKETS = st.integers(-12, 12)
 SEGMENTS = st.integers(1, 5)
@@ -64,3 +68,22 @@ def test_a_million_buckets_take_little_memory() -> None:
     assert len(found) == 1_000_000
     # Two columns, and the few that have not moved yet.
     assert held < 40 * 2**20
+
+
+def test_behind_the_greatest_bucket_of_many_there_is_none() -> None:
+    greatest = [INT64_MAX - 1, INT64_MAX]
+    found = Holders([(1, [*range(10_000), *greatest])])
+    assert found.next_bucket(INT64_MAX) == INT64_MAX
+    assert found.next_bucket(INT64_MAX + 1) is None
+
+
+def test_an_end_of_many_buckets_up_to_the_greatest_is_moved_to_its_end(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"bucket": tm.Width(1), "sync": "none"}
+    with (
+        tm.PriorityQueue(tmp_path / "source", **options) as source,
+        tm.PriorityQueue(tmp_path / "target") as target,
+    ):
+        source.push([(INT64_MAX, b"never"), (INT64_MAX - 1, b"hardly ever")])
+        source.push([(key, b"") for key in range(5000)])
+        assert source.shovel(target) == 5002
+        assert target.pop(-1).rows()[-1] == (INT64_MAX, b"never")

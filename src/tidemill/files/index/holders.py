@@ -15,6 +15,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from tidemill.limits import INT64_MAX
+
 _FEW_MAX = 4096
 _SHARE = 32  # of the many, that the few may be: moving them costs a pass over all
 
@@ -97,7 +99,8 @@ class Holders:
         at = bisect_left(self._order, at_least)
         found = self._order[at] if at < len(self._order) else None
         many = self._buckets
-        if len(many):
+        # NumPy would compare with what is beyond its integers as with a float.
+        if len(many) and at_least <= INT64_MAX:
             at = int(many.searchsorted(at_least))
             if at < len(many) and (found is None or many[at] < found):
                 return many.item(at)
