@@ -85,11 +85,16 @@ class TieredLog(LogStore):
         return archive.read(start, rows_max=rows_max, bytes_max=bytes_max, versions=self.versions)
 
     def seq_at(self, time_us: int) -> int:
-        archive = self.archive()
-        found = None if archive is None else archive.seq_at(time_us)
-        if found is None:
-            return self.hot.seq_at(time_us)
-        return max(found, self.hot.ends().first)
+        while True:
+            before = self._archived()
+            archive = self.archive()
+            found = None if archive is None else archive.seq_at(time_us)
+            if found is not None:
+                return max(found, self.hot.ends().first)
+            found = self.hot.seq_at(time_us)
+            if self._archived() == before:
+                return found
+            # Rows went from one to the other, and may have been looked for where they were not.
 
     def layout(self, start: int, end: int) -> Layout:
         ends = self.hot.ends()
@@ -175,6 +180,11 @@ class TieredLog(LogStore):
         from tidemill.log.archived_log import ArchivedLog  # noqa: PLC0415 (as above)
 
         return self.hot.archive() if isinstance(self.hot, ArchivedLog) else self.archive()
+
+    def _archived(self) -> int:
+        """The first row that is not in the archive, as of now."""
+        archive = self.archive()
+        return 0 if archive is None else archive.look().next
 
     def _find(self, seq: int, loss: MissingRows) -> bool:
         """Whether a row that the store lacks is in the archive."""

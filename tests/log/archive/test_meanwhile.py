@@ -26,7 +26,7 @@ from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import Present, Stored
 from tidemill.log.archive.segment_writer import Sizes
-from tidemill.log.memory import Shelf
+from tidemill.log.memory import MemoryLog, Shelf
 from tidemill.log.tiered import TieredLog
 
 SMALL = Sizes(segment_rows=3, manifest_segments=4)
@@ -57,8 +57,10 @@ class Meanwhile(FaultyObjects):
             self._act()
 
 
-def archived(rows: int = 30) -> tuple[Shelf, MemoryObjects]:
-    """Rows that an archive holds in small segments, some of them on a page; a row each second."""
+def archived(rows: int = 30, end: int | None = None) -> tuple[Shelf, MemoryObjects]:
+    """Rows that an archive holds in small segments, some of them on a page; a row each second. With
+    `end` it holds those before, and the log has the others.
+    """
     clock = FakeClock()
     shelf = Shelf(clock=clock)
     writer = shelf.open().claim()
@@ -66,7 +68,8 @@ def archived(rows: int = 30) -> tuple[Shelf, MemoryObjects]:
         clock.advance(1)
         append(writer, [b"%d" % number])
     objects = MemoryObjects.of(f"test-{secrets.token_hex(8)}")
-    Archiver(shelf.open(), Archive(objects), SMALL).run(rows + 1)
+    if end != 0:
+        Archiver(shelf.open(), Archive(objects), SMALL).run(end or rows + 1)
     return shelf, objects
 
 
@@ -117,6 +120,22 @@ def test_who_reads_looks_again_or_says_that_it_was_trimmed(
             assert at > 0
             return
         at += 1
+
+
+@pytest.mark.parametrize("end", [0, 1, 14])
+def test_a_time_whose_rows_go_to_the_archive_while_they_are_looked_for_is_found(end: int) -> None:
+    shelf, objects = archived(end=end)
+
+    class Archived(MemoryLog):
+        """Somebody archives right before it looks for a time, and releases what it would find."""
+
+        def seq_at(self, time_us: int) -> int:
+            Archiver(shelf.open(), Archive(objects), SMALL).run(31)
+            return super().seq_at(time_us)
+
+    log = TieredLog(Archived(shelf))
+    assert log.seq_at(time_us(20)) == 20
+    assert log.seq_at(time_us(31)) == 31
 
 
 def test_a_segment_that_is_gone_for_good_is_said_by_its_rows_when_a_time_is_looked_for() -> None:
