@@ -65,9 +65,15 @@ class ArchivedLog(LogStore):
             raise
 
     def seq_at(self, time_us: int) -> int:
-        found = self._opened().seq_at(time_us)
-        first, next_seq = self._archive.known.first, self._archive.known.next
-        return next_seq if found is None else max(found, first)
+        archive = self._opened()
+        while True:
+            next_seq = archive.look().next
+            found = archive.seq_at(time_us)
+            if found is not None:
+                return max(found, archive.known.first)
+            if archive.look().next == next_seq:
+                return next_seq
+            # Rows came that may be of that time, and were perhaps not looked at.
 
     def layout(self, start: int, end: int) -> Layout:
         manifest = self._opened().look()

@@ -26,6 +26,7 @@ from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import Present, Stored
 from tidemill.log.archive.segment_writer import Sizes
+from tidemill.log.archived_log import ArchivedLog
 from tidemill.log.memory import MemoryLog, Shelf
 from tidemill.log.tiered import TieredLog
 
@@ -136,6 +137,23 @@ def test_a_time_whose_rows_go_to_the_archive_while_they_are_looked_for_is_found(
     log = TieredLog(Archived(shelf))
     assert log.seq_at(time_us(20)) == 20
     assert log.seq_at(time_us(31)) == 31
+
+
+def test_a_time_whose_rows_come_to_an_archive_by_itself_meanwhile_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf, objects = archived(end=14)
+    look_for = Archive.seq_at
+
+    def seq_at(archive: Archive, time_us: int) -> int | None:
+        found = look_for(archive, time_us)
+        Archiver(shelf.open(), Archive(objects), SMALL).run(31)
+        archive.look()  # as another thread of this process may
+        return found
+
+    monkeypatch.setattr(Archive, "seq_at", seq_at)
+    assert ArchivedLog(objects.url).seq_at(time_us(20)) == 20
+    assert ArchivedLog(objects.url).seq_at(time_us(31)) == 31
 
 
 def test_a_segment_that_is_gone_for_good_is_said_by_its_rows_when_a_time_is_looked_for() -> None:
