@@ -27,6 +27,7 @@ from tidemill.files.state.log_state import Mark
 from tidemill.log.archive import bulk, parquet
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.folder import FolderObjects
+from tidemill.log.archive.manifest import Manifest
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.notes import BULK_NOTE
 from tidemill.log.archive.objects import ObjectStore
@@ -105,6 +106,27 @@ def test_rows_come_behind_those_that_are_there(
     check(shelf, [*HOT, *LOADED, b"next"])
     archiver(shelf.open(), objects).run(15)
     check(shelf, [*HOT, *LOADED, b"next"])
+
+
+def test_times_do_not_go_back_where_another_thread_knows_an_older_archive(
+    shelf: Shelf, objects: ObjectStore, tmp_path: Path
+) -> None:
+    archiver(shelf.open(), objects)
+    old = Archive(objects).look()
+
+    class Shared(Archive):
+        """Knows, after each look, what another thread was told that had asked before."""
+
+        def look(self) -> Manifest:
+            found = super().look()
+            self._manifest = old
+            return found
+
+    paths = written(tmp_path)
+    bulk.load(
+        shelf.open(), Shared(objects), paths, LOAD, payload=DEFAULT, time_us=TIME_US, wait_s=0
+    )
+    check(shelf, HOT + LOADED)
 
 
 def test_a_transaction_is_there_once(shelf: Shelf, objects: ObjectStore, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ class Bulk:
             before = outcome_of(writer.mark(transaction.checked().id), transaction)
             if before is not None:
                 return before
-        last_us = max((part.time_max for part in self._archive.known.parts[-1:]), default=0)
+        last_us = max((part.time_max for part in self._archive.look().parts[-1:]), default=0)
         with ThreadPoolExecutor(_THREADS) as pool:
             if last_us > time_us:
                 # Somebody has published since; times never go back.
