@@ -24,7 +24,7 @@ from tidemill.errors import (
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.archived import Archived
 from tidemill.log.archive.archiver import Archiver
-from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS, segment_folder
+from tidemill.log.archive.manifest import NAME, PAGES, SEGMENTS, Segment, segment_folder
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.notes import ARCHIVE_NOTE
 from tidemill.log.archive.objects import ObjectStore, Stored
@@ -395,6 +395,21 @@ def test_a_trim_that_did_not_reach_the_archive_is_made_up_for(
     assert manifest.first == 12
     assert manifest.covered == 9
     assert stray(objects) == set()
+
+
+def test_rows_that_are_trimmed_while_they_are_archived_leave_no_object(
+    shelf: Shelf, objects: MemoryObjects
+) -> None:
+    mine, log = archiver(shelf.open(), objects), TieredLog(shelf.open())
+
+    def store(start: int, end: int) -> Iterator[list[Segment]]:
+        for segments in mine.store(start, end):
+            log.trim(10)
+            yield segments
+
+    assert mine.run(27, store=store).first == 10
+    assert stray(objects) == set()
+    assert read_all(log, 10) == ROWS[9:]
 
 
 def test_a_reader_follows_segments_that_go_while_it_reads(

@@ -128,7 +128,12 @@ class Archiver:
             if len(manifest.segments) >= 2 * self._sizes.manifest_segments:
                 self._fold(manifest)
             self._log.sync()
-            manifest = self._archive.swap(self._adding(segments))
+            try:
+                manifest = self._archive.swap(self._adding(segments))
+            except Trimmed:
+                # Nobody will name them any more.
+                self._archive.objects.delete([one.file for one in segments])
+                raise
             self._log.release(manifest.next)
             done = Archived(
                 done.first,
