@@ -125,7 +125,9 @@ class Publisher(Closing):
         """Have rows written, and return a future of the receipt at once.
 
         Waits only if more than `pending_bytes_max` bytes are on their way already. Sends of one
-        thread are numbered in their order. A future that nobody looks at holds nobody up.
+        thread are numbered in their order. A future that nobody looks at holds nobody up. What one
+        calls back runs in a thread that writes, and may send, flush and close; to wait there for
+        other threads is to keep what they send soon waiting.
 
         >>> import tidemill as tm
         >>> with tm.Log("memory:doc-soon") as log, log.publisher() as out:
