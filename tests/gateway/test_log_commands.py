@@ -12,6 +12,7 @@ import pytest
 
 import tidemill as tm
 from tests.gateway.shell import Shell
+from tests.services.mariadb import MariaDB
 
 # Every command starts a Python of its own, several times over.
 pytestmark = pytest.mark.slow
@@ -66,6 +67,18 @@ def test_a_url_in_place_of_a_folder_makes_none_and_shows_no_password(
     error = shell.refused(f"echo '{{}}' | tidemill {arguments}", 3, "invalid-input")
     assert "hush" not in error["message"]
     assert [path.name for path in shell.folder.iterdir()] == ["bin"]
+
+
+def test_what_comes_of_a_command_on_a_server_shows_no_password(
+    shell: Shell, mariadb: MariaDB, database: str
+) -> None:
+    mariadb.execute(f"CREATE USER {database}@'127.0.0.1' IDENTIFIED BY 'hush'")
+    mariadb.execute(f"GRANT ALL ON {database}.* TO {database}@'127.0.0.1'")
+    shown = mariadb.url(database, "orders").replace("root@", f"{database}@")
+    url = shown.replace("@", ":hush@")
+    sent = shell.good(f"seq 3 | tidemill send {url} - --format lines --json").json()
+    assert (sent["sent"], sent["log"]) == (3, shown)
+    assert shell.good(f"tidemill stats {url} --json").json()["log"] == shown
 
 
 def test_sync_is_an_option_of_folders(shell: Shell) -> None:

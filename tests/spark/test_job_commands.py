@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import tidemill as tm
-from tidemill.gateway.command_line import main
+from tidemill.gateway.command_line import main, parser
+from tidemill.gateway.console import Console
+from tidemill.gateway.spark_job import run_job
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +57,23 @@ def test_a_log_is_replayed_archived_compacted_and_profiled(
     assert (done["rows"], done["duplicates"], done["report"]) == (3, 0, "old.html")
     assert done["columns"][0]["greatest"] == "0x74776f"
     assert "<svg" in (folder / "old.html").read_text()
+
+
+def test_what_spark_calls_a_job_shows_no_password(no_spark: None) -> None:
+    def name(spark: SparkSession, _show: Callable[[int, float], None]) -> str:
+        return spark.sparkContext.appName
+
+    found = run_job(
+        parser().parse_args(["replay", "orders", "--into", "again"]),
+        Console(is_json=True, shows_progress=False),
+        job="replay of",
+        place="mysql://app:hush@host/shop/orders",
+        doing="replaying",
+        done="replayed",
+        noun="row",
+        work=name,
+    )
+    assert found == "mysql://app@host/shop/orders"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tidemill.gateway.console import Console
 from tidemill.gateway.spark_job import run_job
 from tidemill.gateway.spark_session import add_spark
 from tidemill.shown import counted
+from tidemill.urls import without_password
 
 if TYPE_CHECKING:  # Other commands do without.
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         noun="item",
         work=work,
     )
-    words = f"moved {counted(merged.rows, 'item')} to {options.into}"
+    words = f"moved {counted(merged.rows, 'item')} to {without_password(options.into)}"
     if merged.rows:
         words += f", rows {merged.first:,} to {merged.last:,}"
     console.result(

@@ -14,6 +14,7 @@ from tidemill.gateway.log_opening import add_bounds
 from tidemill.gateway.spark_job import run_job
 from tidemill.gateway.spark_session import add_spark
 from tidemill.shown import counted
+from tidemill.urls import without_password
 
 if TYPE_CHECKING:  # Other commands do without.
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace, console: Console) -> None:
         noun="row",
         work=work,
     )
-    words = f"replayed {counted(replayed.rows, 'row')} to {options.into}"
+    words = f"replayed {counted(replayed.rows, 'row')} to {without_password(options.into)}"
     if replayed.rows:
         words += f", rows {replayed.first:,} to {replayed.last:,}"
     document = asdict(replayed)

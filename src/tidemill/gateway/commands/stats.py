@@ -14,6 +14,7 @@ from tidemill.gateway.command import Command
 from tidemill.gateway.console import Console, table
 from tidemill.gateway.log_opening import is_log
 from tidemill.gateway.opening import open_to_look
+from tidemill.urls import without_password
 
 DETAILS = """
 Of a log, or of an archive by itself, it prints which rows there are, and how many consumers.
@@ -53,7 +54,11 @@ def _run_on_log(options: argparse.Namespace, console: Console) -> None:
         ("next row", f"{ends.next:,}"),
         *((f"lag of {name}", f"{ends.next - 1 - at:,}") for name, at in sorted(consumers.items())),
     ]
-    document = {"log": options.queue, "schema": describe(schema), **ends._asdict()}
+    document = {
+        "log": without_password(options.queue),
+        "schema": describe(schema),
+        **ends._asdict(),
+    }
     document |= {"rows": ends.next - ends.first, "consumers": consumers}
     console.result(_words(schema, rows), document)
 
