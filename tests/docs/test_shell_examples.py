@@ -30,7 +30,8 @@ def run(name: str, shell: Shell) -> list[str]:
 
 def test_the_shell_blocks_about_the_command_line_run(tmp_path: Path) -> None:
     outs = run("use-the-command-line.md", Shell(tmp_path))
-    push, broken, look, _, raw, turns, forks, scripts, _ = outs
+    push, nested, broken, look, _, raw, turns, forks, scripts, _ = outs
+    assert nested.splitlines()[1] == "columns  city: string, tags: list<item: string>"
     assert push.splitlines()[-1] == "3"
     assert broken == "--skip-rows 1\n"
     assert '2,"Gent"\n3,"Oslo"\n' in look

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -324,6 +325,25 @@ def test_numbers_of_rows_beyond_all_bounds_mean_all(shell: Shell) -> None:
     assert len(shell.good(f"tidemill peek spool/ {many}").lines()) == 3
     assert len(shell.good(f"tidemill scan spool/ --limit {many}").lines()) == 3
     assert len(shell.good(f"tidemill pop spool/ {many}").lines()) == 3
+
+
+def test_nested_columns_are_declared_in_json(shell: Shell) -> None:
+    rows = b'{"key": 1, "tags": null, "at": {"x": 1}}\n'
+    schema = """'[{"name": "tags", "type": {"list": "utf8"}}, """
+    schema += """{"name": "at", "type": {"struct": [["x", "int64"]]}, "nullable": false}]'"""
+    shell.good(f"tidemill push spool/ - --schema {schema}", stdin=rows)
+    shown = shell.good("tidemill stats spool/ --json").json()["schema"]
+    (shell.folder / "columns.json").write_text(json.dumps(shown))
+    shell.good("tidemill push same/ - --schema columns.json", stdin=rows)
+    assert shell.good("tidemill stats same/ --json").json()["schema"] == shown
+    with tm.PriorityQueue(shell.folder / "same") as queue:
+        assert queue.pop(1).rows() == [(1, {"tags": None, "at": {"x": 1}})]
+    (shell.folder / "object.json").write_text('{"tags": "utf8"}')
+    for wrong in ("'tags: list<utf8>'", "object.json"):
+        error = shell.refused(
+            f"echo '{{}}' | tidemill push q/ - --schema {wrong}", 3, "invalid-input"
+        )
+        assert "in JSON: [{" in error["message"]
 
 
 def test_a_schema_file_that_makes_no_sense_is_refused(shell: Shell) -> None:

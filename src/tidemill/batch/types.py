@@ -62,7 +62,6 @@ _WIDENED = {
 _ADVICE = {
     pa.float16(): "cast it to float32",
     pa.date64(): "cast it to date32",
-    pa.null(): "every value is null, so declare the type in a schema",
     pa.month_day_nano_interval(): "use a duration, or integers",
     pa.time32("s"): "use int32 seconds or a timestamp",
     pa.time32("ms"): "use int32 milliseconds or a timestamp",
@@ -110,6 +109,10 @@ hold: cast it to float32
         )
     if _types.is_struct(kind):
         return _normal_struct(kind, column, depth)
+    if kind == pa.null():
+        raise SchemaMismatch(
+            f"column {column!r} has no type, for every value is null: declare the type in a schema"
+        )
     advice = _ADVICE.get(kind, "convert it first")
     raise SchemaMismatch(
         f"column {column!r} has the type {kind}, which Spark cannot hold: {advice}"

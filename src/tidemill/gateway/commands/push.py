@@ -39,7 +39,8 @@ from tidemill.shown import counted
 
 DETAILS = """
 The folder is made if it is not there. A new queue takes its columns from the first rows, unless
---schema names them: 'city: utf8, at: timestamp[us, UTC], n: int64 not null', or a JSON file.
+--schema names them: 'city: utf8, at: timestamp[us, UTC], n: int64 not null', or a JSON file with
+[{"name": "city", "type": "utf8"}, {"name": "tags", "type": {"list": "utf8"}}].
 
 The input goes in by batches, each of them wholly or not at all. If it breaks off, the message says
 how many rows are in, and --skip-rows goes on behind them. Lines and NDJSON from a pipe go in as

@@ -1,7 +1,7 @@
 """A schema on the command line: `city: utf8, at: timestamp[us, UTC], n: int64 not null`.
 
 Types have the names that a folder records. Nested ones are JSON: a file, or text that starts with
-`[`, as in `[{"name": "tags", "type": {"list": "utf8"}, "nullable": true}]`.
+`[`, as in `[{"name": "tags", "type": {"list": "utf8"}, "nullable": false}]`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _COLUMN = re.compile(
     r"\s*(?P<name>[^:,]+?)\s*:\s*(?P<type>[\w]+(?:\[[^\]]*\]|\([^)]*\))?)"
     r"(?P<required>\s+not\s+null)?\s*(?:,|$)"
 )
+_IN_JSON = 'written in JSON: [{"name": "tags", "type": {"list": "utf8"}}, …]'
 _OTHER_NAMES = {
     "bytes": "binary",
     "string": "utf8",
@@ -45,10 +46,10 @@ def parse_schema_text(text: str) -> pa.Schema:
     tidemill.errors.InvalidInput: the schema cannot be read: 'number' is no type: use bool, ...
     """
     if text.lstrip().startswith("["):
-        description = _json(text)
+        description = _nullable(_json(text))
     elif text.endswith(".json"):
         try:
-            description = _json(Path(text).read_text(encoding="utf-8"))
+            description = _nullable(_json(Path(text).read_text(encoding="utf-8")))
         except OSError as error:
             raise NotFound(f"the schema {text} cannot be read: {error.strerror}") from error
         except UnicodeDecodeError as error:
@@ -69,6 +70,16 @@ def _json(text: str) -> Any:
         raise InvalidInput(f"the schema is no JSON: {error}") from error
 
 
+def _nullable(description: Any) -> Any:
+    """Columns that do not say whether they may be null may be, as in text."""
+    if not isinstance(description, list):
+        raise InvalidInput(f"the schema is no list of columns, {_IN_JSON}")
+    return [
+        {"nullable": True, **column} if isinstance(column, dict) else column
+        for column in description
+    ]
+
+
 def _columns(text: str) -> list[dict[str, Any]]:
     columns = []
     at = 0
@@ -76,7 +87,8 @@ def _columns(text: str) -> list[dict[str, Any]]:
         found = _COLUMN.match(text, at)
         if found is None:
             raise InvalidInput(
-                f"the schema cannot be read from {text[at:].strip()!r} on: write NAME: TYPE, …"
+                f"the schema cannot be read from {text[at:].strip()!r} on: write NAME: TYPE, …; "
+                f"types within types are {_IN_JSON}"
             )
         kind = re.sub(r"\s*,\s*", ", ", found["type"])
         columns.append(
