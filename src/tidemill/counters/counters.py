@@ -40,6 +40,7 @@ from tidemill.counters.replication.tls import Tls
 from tidemill.counters.replication.traffic import Lags, PeerTraffic, Traffic
 from tidemill.counters.snapshot import SNAPSHOT_SCHEMA, snapshot_of
 from tidemill.errors import Closed, InvalidInput, TidemillError
+from tidemill.event import Event
 from tidemill.shown import shown
 
 logger = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class Counters(Closing):
         self._lags = Lags()
         self._halted: TidemillError | None = None
         self._provided: set[Address] = set()
-        self._closing = threading.Event()
+        self._closing = Event()
         self.over = Over()  # halted, or closed
         self._is_closed = False
         self._responder: Responder | None = None
@@ -436,7 +437,7 @@ def _disown() -> None:
     for counters in list(_alive):
         words = f"the counters of {counters.node} were opened before os.fork(); open a new node"
         # New ones, for a thread that is not there may have held the lock of the old.
-        counters._closing, counters.over = threading.Event(), Over()
+        counters._closing, counters.over = Event(), Over()
         counters._closing.set()
         counters.over.come()
         counters._is_closed = True

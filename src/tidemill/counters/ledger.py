@@ -25,6 +25,7 @@ from tidemill.counters.node import Node, NodeState
 from tidemill.counters.replica import Replica, new_replica
 from tidemill.counters.ttl import datetime_of, us_of
 from tidemill.errors import Closed, Fenced, InvalidInput, SurroundingsError, TidemillError
+from tidemill.event import Event
 from tidemill.files.disk.filesystem import FileSystem
 from tidemill.limits import SEGMENT_BYTES
 from tidemill.names import check_name
@@ -84,8 +85,8 @@ class Ledger(Closing):
         self._updates = 0
         self._is_closed = False
         self._is_due = False  # something waits to be saved
-        self._due = threading.Event()
-        self._ending = threading.Event()
+        self._due = Event()
+        self._ending = Event()
         self._save_s = save_ms / 1_000
         self._saver: threading.Thread | None = None
         _ledgers.add(self)
@@ -363,8 +364,8 @@ class Ledger(Closing):
             self._node.refuse(error)
 
     def _set_due(self) -> None:
-        self._is_due = True
         self._due.set()
+        self._is_due = True  # Last: else an interrupt in between would leave nobody told.
 
     def _check(self) -> None:
         if self._is_closed:

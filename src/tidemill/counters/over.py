@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+
+from tidemill.event import Event
 
 
 class Over:
@@ -15,7 +16,7 @@ class Over:
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._event = Event()
         self._listeners: list[Callable[[], None]] = []
 
     def come(self) -> None:

@@ -23,6 +23,7 @@ from tidemill.counters.replication.caller import Caller
 from tidemill.counters.replication.parcel import pack, unpack
 from tidemill.counters.replication.traffic import Traffic
 from tidemill.errors import BadMessage, DuplicateNode, NodeRemoved, TidemillError
+from tidemill.log.held_condition import HeldCondition
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class Link(Closing):
         self._name = str(caller.address)  # of the peer, its address until it has told its id
         self._is_away = False
         self._told = ""  # the failure that was logged last
-        self._changed = threading.Condition()
+        self._mutex = threading.RLock()
+        self._changed = HeldCondition(self._mutex)
         self._asked = 0  # rounds that somebody asked for, and …
         self._done = 0  # … those that have ended, by the number that was asked for
         self._outcome = "ok"  # of the last round
@@ -79,14 +81,14 @@ class Link(Closing):
 
     def ask(self) -> int:
         """Have a round at once; returns the number to wait for."""
-        with self._changed:
+        with self._mutex:
             self._asked += 1
             self._changed.notify_all()
             return self._asked
 
     def wait(self, number: int, timeout_s: float) -> str:
         """How the round that was asked for ended: `ok`, or the name of an error."""
-        with self._changed:
+        with self._mutex:
             ended = self._changed.wait_for(
                 lambda: self._done >= number or self._is_closing, timeout_s
             )
@@ -94,7 +96,7 @@ class Link(Closing):
 
     def stop(self) -> None:
         """Begin no more rounds."""
-        with self._changed:
+        with self._mutex:
             self._is_closing = True
             self._changed.notify_all()
 
@@ -117,7 +119,7 @@ class Link(Closing):
     def _keep_up(self) -> None:
         due_s = time.monotonic()
         while True:
-            with self._changed:
+            with self._mutex:
                 self._changed.wait_for(
                     lambda: self._is_closing or self._asked > self._done,
                     max(0.0, due_s - time.monotonic()),
@@ -128,7 +130,7 @@ class Link(Closing):
             outcome = self._round()
             pause_s = self._sync_s if outcome == "ok" else max(self._sync_s, self._backoff_s())
             due_s = time.monotonic() + pause_s
-            with self._changed:
+            with self._mutex:
                 self._done, self._outcome = number, outcome
                 self._changed.notify_all()
 
