@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count as numbers
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
+from tests.interrupting import interrupted_at
 from tidemill.files.upkeep.room import WhenFull
 
 KIB = 1024
@@ -32,6 +34,23 @@ def fill(queue: tm.PriorityQueue, size: int = 2_000) -> int:
         except tm.QueueFull:
             return count
         count += 1
+
+
+def test_an_interrupt_of_a_push_keeps_nobody_from_the_room(tmp_path: Path) -> None:
+    with tm.PriorityQueue(tmp_path, bytes_max=BYTES_MAX, sync="none") as queue:
+
+        def push() -> None:
+            queue.push([(1, b"x")])
+
+        for number in numbers(1):
+            is_broken_off = interrupted_at(number, push, "room.py", "threading.py")
+            other = threading.Thread(target=push, daemon=True)
+            other.start()
+            other.join(30)
+            assert not other.is_alive(), f"it waits for ever after interrupt {number}"
+            if not is_broken_off:
+                assert number > 3
+                break
 
 
 def test_a_full_queue_refuses_and_keeps_what_it_has(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ class Room:
         self._when_full = when_full
         # Raises, or sets the frame aside; there once the queue is.
         self.handle_damage: Callable[[DamagedFrame], None]
-        self._changed = threading.Condition()
+        # Taken by itself: what takes a condition is Python code, which Ctrl-C may break off with
+        # the lock taken, and nobody would give it back.
+        self._mutex = threading.RLock()
+        self._changed = threading.Condition(self._mutex)
         self._reserved: dict[object, int] = {}  # bytes, by whom they are for
 
     @contextmanager
@@ -61,7 +64,7 @@ class Room:
         """Reserve so many bytes more, if they are free just now."""
         if self._bytes_max is None:
             return True
-        with self._changed:
+        with self._mutex:
             if not self._fits(needed, self._bytes_max):
                 return False
             self._reserved[owner] = self._reserved.get(owner, 0) + needed
@@ -74,7 +77,7 @@ class Room:
         bytes_max = self._bytes_max
         if bytes_max is None:
             return
-        with self._changed:
+        with self._mutex:
             if not self._fits(needed, bytes_max):
                 self._check_that_it_may_ever(needed, bytes_max)
             while not self._fits(needed, bytes_max):
@@ -87,7 +90,7 @@ class Room:
     def release(self, owner: object) -> None:
         """Reserve nothing more for somebody; a second time does no harm."""
         if self._bytes_max is not None:
-            with self._changed:
+            with self._mutex:
                 self._reserved.pop(owner, None)
                 self._changed.notify_all()
 
