@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import tidemill as tm
 from tests.files.fake_clock import FakeClock
+from tests.interrupting import interrupted_at
 
 WITHIN_S = 60  # long enough for any machine; nothing here waits for it when all is well
 
@@ -251,3 +253,21 @@ def test_a_limit_that_is_no_clock_is_asked_again_after_a_while(
             clock.advance(1)
         assert popped.result(WITHIN_S) == [(10, b"a")]
         assert clock.waits == [0.001, 0.001]
+
+
+def test_an_interrupt_anywhere_in_a_wait_is_told_as_such_and_keeps_nobody_waiting(
+    tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    with tm.PriorityQueue(tmp_path) as queue:
+
+        def wait() -> None:
+            assert queue.pop(wait_s=0.002).rows() == []
+
+        for number in count(1):
+            is_broken_off = interrupted_at(number, wait, "consuming_end.py", "threading.py")
+            pool.submit(wait).result(WITHIN_S)
+            if not is_broken_off:
+                assert number > 10
+                break
+        queue.push([(1, b"a")])
+        assert queue.pop().rows() == [(1, b"a")]

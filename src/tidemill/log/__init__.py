@@ -16,7 +16,6 @@ own_thread    a thread that is started once
 merging       small batches given together
 ack_pace      when a pointer is stored
 ack_window    which rows are done; pure
-held_condition   a condition that Ctrl-C leaves with its lock held
 home          the process that a handle belongs to
 ending        what becomes of sends when the interpreter ends
 contract      what a store must do to hold a log

@@ -19,6 +19,7 @@ from tidemill.batch import DEFAULT, Layout, LogBatch, SchemaVersions, unpack_hea
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import Closed, Corrupt, StorageFailed, TidemillError
 from tidemill.files.queue.receipt import Durability
+from tidemill.held_condition import HeldCondition
 from tidemill.log.contract import (
     Capabilities,
     ConsumerClaim,
@@ -33,7 +34,6 @@ from tidemill.log.contract import (
     Withdrawn,
 )
 from tidemill.log.frames import decode_frame, from_seq, missing, pack_frame_header
-from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.numbering import Numbering
 from tidemill.log.refusals import (

@@ -25,12 +25,12 @@ from tidemill.batch import LogBatch
 from tidemill.clock import Clock, SystemClock, wait_seconds
 from tidemill.closing import Closing
 from tidemill.errors import Closed, Fenced, InvalidInput, TidemillError, Trimmed
+from tidemill.held_condition import HeldCondition
 from tidemill.limits import PREFETCH_BYTES, RECEIVED_ROWS_MAX
 from tidemill.log.ack_pace import AckPace
 from tidemill.log.ack_window import AckWindow
 from tidemill.log.contract import LogStore
 from tidemill.log.ending import see_through_at_exit
-from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.merging import merge_small
 from tidemill.log.own_thread import OwnThread, failure_of

@@ -34,9 +34,9 @@ from tidemill.errors import (
     TidemillError,
 )
 from tidemill.files.queue.receipt import Durability, Receipt
+from tidemill.held_condition import HeldCondition
 from tidemill.log.contract import Ends, LogFrame, LogWriter, Mark, Reservation, Withdrawn
 from tidemill.log.ending import see_through_at_exit
-from tidemill.log.held_condition import HeldCondition
 from tidemill.log.home import Home
 from tidemill.log.producer import Producer
 from tidemill.log.room import Room

@@ -23,7 +23,7 @@ from tidemill.counters.replication.caller import Caller
 from tidemill.counters.replication.parcel import pack, unpack
 from tidemill.counters.replication.traffic import Traffic
 from tidemill.errors import BadMessage, DuplicateNode, NodeRemoved, TidemillError
-from tidemill.log.held_condition import HeldCondition
+from tidemill.held_condition import HeldCondition
 
 logger = logging.getLogger(__name__)
 

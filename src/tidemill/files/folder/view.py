@@ -24,6 +24,7 @@ from tidemill.files.merge.cursor import Cursor
 from tidemill.files.merge.frame_reader import FrameReader
 from tidemill.files.state.bucket import BucketFunction
 from tidemill.files.state.state import State
+from tidemill.held_condition import HeldCondition
 from tidemill.limits import BUCKETS_OPEN_MAX
 
 
@@ -55,7 +56,7 @@ class View:
         self.pid = os.getpid()
         self.is_closed = False
         self.guard = threading.RLock()
-        self.arrivals = threading.Condition(self.guard)  # told when something was committed
+        self.arrivals = HeldCondition(self.guard)  # told when something was committed
         self.waiting = 0  # threads that wait for it; guarded
         # Called under the guard when something was written or the folder is closed, by whichever
         # thread did it: those who cannot sleep on a condition hear of it here.

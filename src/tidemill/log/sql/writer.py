@@ -26,9 +26,9 @@ from contextlib import contextmanager
 from tidemill.clock import Clock
 from tidemill.errors import Bug, Closed, Fenced, OutcomeUnknown, TidemillError, Unavailable
 from tidemill.files.queue.receipt import Durability
+from tidemill.held_condition import HeldCondition
 from tidemill.limits import FRAME_BODY_BYTES_MAX
 from tidemill.log.contract import LogFrame, LogWriter, Mark, NoteChange, Reservation, Withdrawn
-from tidemill.log.held_condition import HeldCondition
 from tidemill.log.refusals import publisher_fenced
 from tidemill.log.sql.address import Address
 from tidemill.log.sql.appending import Also, note_change, show, write_and_show, write_rows
