@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
+from itertools import count
 
 import pytest
 
+from tests.interrupting import interrupted_at
 from tests.services.mariadb import MariaDB
 from tests.services.tcp_proxy import TcpProxy
 from tidemill.errors import Unavailable
 from tidemill.log.sql import patience as waiting
+from tidemill.log.sql.address import Address
 from tidemill.log.sql.patience import Patience
+from tidemill.log.sql.pool import Pool
 from tidemill.log.sql.store import ServerLog
 
 
@@ -26,6 +31,21 @@ class Closing(threading.Event):
         assert timeout is not None
         self.waits_s.append(timeout)
         return False
+
+
+def test_an_interrupt_of_a_pause_keeps_nobody_from_closing() -> None:
+    address = Address.parse("mysql://app@127.0.0.1/shop/orders")
+    for number in count(1):
+        pool = Pool(address, 600.0)
+        pause = partial(Patience(600.0, pool.closing).pause, ValueError("away"))
+        is_broken_off = interrupted_at(number, pause, "threading.py", "event.py")
+        closing = threading.Thread(target=pool.close, daemon=True)
+        closing.start()
+        closing.join(30)
+        assert not closing.is_alive(), f"it waits for ever after interrupt {number}"
+        if not is_broken_off:
+            assert number > 1
+            return
 
 
 def test_pauses_grow_up_to_a_bound() -> None:

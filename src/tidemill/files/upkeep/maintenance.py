@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from tidemill.errors import Closed, Corrupt, DiskFull, TidemillError
+from tidemill.event import Event
 from tidemill.files.disk.storage import storage_errors
 from tidemill.files.folder.folder import Folder
 from tidemill.files.format.record import make_place
@@ -114,7 +115,7 @@ class Maintenance:
         self._drained_at: dict[int, int] = {}  # fork → active segment when it had consumed all
         self._stuck: set[int] = set()  # segments with damage: left as they are
         self._set_aside = 0  # records that were when they got stuck
-        self._keeps_up = threading.Event()  # unset: more tiny frames come than are merged
+        self._keeps_up = Event()  # unset: more tiny frames come than are merged
         self._keeps_up.set()
         self._tiny_since_choice = 0  # segments of tiny frames, sealed since upkeep last chose
         self._is_stopped = False

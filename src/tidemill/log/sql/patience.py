@@ -8,6 +8,7 @@ import threading
 import time
 
 from tidemill.errors import Unavailable
+from tidemill.event import Event
 
 PAUSE_S_MIN = 0.01
 PAUSE_S_MAX = 1.0
@@ -19,12 +20,12 @@ logger = logging.getLogger(__name__)
 class Patience:
     """The deadline of one call, and the pauses between its tries.
 
-    >>> Patience(0.0, threading.Event()).pause(ValueError("no"))
+    >>> Patience(0.0, Event()).pause(ValueError("no"))
     Traceback (most recent call last):
     tidemill.errors.Unavailable: gave up after 0 s: no
     """
 
-    def __init__(self, retry_s: float, closing: threading.Event) -> None:
+    def __init__(self, retry_s: float, closing: Event | threading.Event) -> None:
         self._retry_s = retry_s
         self._closing = closing
         self._deadline_s = time.monotonic() + retry_s

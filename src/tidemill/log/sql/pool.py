@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from tidemill.event import Event
 from tidemill.log.sql.address import Address
 from tidemill.log.sql.badges import end_holders, new_badge
 from tidemill.log.sql.connection import Busy, Connection, Lost
@@ -27,7 +28,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._lost: list[str] = []  # badges
         self.retry_s = retry_s
-        self.closing = threading.Event()
+        self.closing = Event()
 
     def run(self, work: Callable[[Connection], T], patience: Patience | None = None) -> T:
         """Do `work` with a connection, again and again until the server answers.
