@@ -232,6 +232,15 @@ def test_an_archive_has_a_name_of_sparks(url: str, base: str | None) -> None:
 
 
 def test_columns_that_differ_by_case_alone_are_left_to_the_source() -> None:
+    same = pa.struct([("a", pa.int64()), ("A", pa.int64())])
+    for kind, is_readable in (
+        (pa.struct([("a", pa.struct([("A", pa.int64())]))]), True),
+        (same, False),
+        (pa.list_(same), False),
+        (pa.map_(pa.string(), same), False),
+    ):
+        columns = spark_schema(pa.schema([("seq", pa.int64()), ("n", kind)]))
+        assert native_scan._is_readable(columns, []) == is_readable
     for name, is_readable in (
         ("n", True),
         ("SEQ", False),

@@ -26,7 +26,7 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as everybody calls it)
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StructField, StructType
 
 from tidemill.batch import LogBatch
 from tidemill.errors import Corrupt
@@ -216,10 +216,24 @@ def _of_java() -> tuple[type[Exception], ...]:
 
 def _is_readable(columns: StructType, segments: list[Segment]) -> bool:
     """Whether names mean the same to Spark's reader, which takes no notice of case."""
-    names = [name.lower() for name in columns.names]
     taken = {"_metadata", _ROW_INDEX, FIRST_SEQ}
     is_told = all(one.file.startswith(f"{segment_folder(one.first)}/") for one in segments)
-    return is_told and len({*names, *taken}) == len(names) + len(taken)
+    is_free = taken.isdisjoint(name.lower() for name in columns.names)
+    return is_told and is_free and _is_distinct(columns)
+
+
+def _is_distinct(kind: DataType) -> bool:
+    """Whether no two names differ by case alone, also within values."""
+    match kind:
+        case StructType():
+            names = {name.lower() for name in kind.names}
+            return len(names) == len(kind.names) and all(_is_distinct(one.dataType) for one in kind)
+        case ArrayType():
+            return _is_distinct(kind.elementType)
+        case MapType():
+            return _is_distinct(kind.keyType) and _is_distinct(kind.valueType)
+        case _:
+            return True
 
 
 def _quoted(name: str) -> str:
