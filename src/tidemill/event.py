@@ -5,6 +5,7 @@ it, would wait for ever.
 
 from __future__ import annotations
 
+import time
 from queue import Empty, SimpleQueue
 
 
@@ -21,8 +22,8 @@ class Event:
 
     def __init__(self) -> None:
         self._is_set = False
-        # One at least for whoever waits, while it is set. To put and to take is done in C, where
-        # nothing breaks in.
+        # One at least, or on its way from one who waits to the next, while it is set. To put and to
+        # take is done in C, where nothing breaks in.
         self._tokens: SimpleQueue[None] = SimpleQueue()
 
     def is_set(self) -> bool:
@@ -30,10 +31,11 @@ class Event:
 
     def set(self) -> None:
         """Let everybody go on who waits, from now on."""
-        if not self._is_set:
-            # In this order: what breaks off in between is done again by the next.
+        # In this order, or who is woken at once would not know that others are to be, too. What
+        # breaks off in between is done by the next who sets it.
+        self._is_set = True
+        if self._tokens.empty():
             self._tokens.put(None)
-            self._is_set = True
 
     def clear(self) -> None:
         """Let those wait who come from now on."""
@@ -46,13 +48,14 @@ class Event:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is set, or for so long; whether it is."""
-        if self.is_set():
-            return True
-        try:
-            self._tokens.get(timeout=timeout_s)
-        except Empty:
-            return self.is_set()
-        finally:
-            if self.is_set():
-                self._tokens.put(None)  # for the next who waits
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._is_set:
+            left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+            try:
+                self._tokens.get(timeout=left_s)
+            except Empty:
+                return self._is_set
+            finally:
+                if self._is_set:
+                    self._tokens.put(None)  # for the next who waits
         return True

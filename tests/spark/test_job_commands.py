@@ -61,7 +61,7 @@ def test_a_log_is_replayed_archived_compacted_and_profiled(
 
 def test_what_spark_calls_a_job_shows_no_password(no_spark: None) -> None:
     def name(spark: SparkSession, _show: Callable[[int, float], None]) -> str:
-        return spark.sparkContext.appName
+        return str(spark.sparkContext.appName)
 
     found = run_job(
         parser().parse_args(["replay", "orders", "--into", "again"]),
