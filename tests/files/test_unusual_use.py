@@ -402,3 +402,34 @@ def test_the_end_of_a_closed_queue_says_so(tmp_path: Path) -> None:
         fork = queue.fork("audit")
         assert "0 items" in repr(fork)
     assert repr(fork).endswith(", closed>")
+
+
+def test_a_queue_stays_where_it_is_when_the_process_goes_to_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (there, here):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        with tm.PriorityQueue("queue", segment_bytes=16 * 1024) as queue:
+            queue.push([(99, str(folder).encode())])
+    with tm.PriorityQueue("queue") as queue, tm.PriorityQueue("queue", read_only=True) as reader:
+        monkeypatch.chdir(there)
+        for key in range(8):
+            queue.push([(key, bytes(5000))])
+        assert len(reader) == 9
+    for folder, items in ((here, 9), (there, 1)):
+        with tm.PriorityQueue(folder / "queue") as queue:
+            assert len(queue) == items
+            assert queue.pop(items).rows()[-1] == (99, str(folder).encode())
+
+
+def test_a_folder_that_begins_in_one_that_is_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "brief").mkdir()
+    monkeypatch.chdir(tmp_path / "brief")
+    (tmp_path / "brief").rmdir()
+    for make in (tm.PriorityQueue, tm.Log):
+        with pytest.raises(tm.InvalidInput, match="which is gone"):
+            make("queue")

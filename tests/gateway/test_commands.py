@@ -260,7 +260,7 @@ def test_shovels_in_opposite_directions_wait_for_the_same_queue_first(spool: She
     with tm.PriorityQueue(spool.folder / "spool"), tm.PriorityQueue(spool.folder / "other"):
         for ends in ("spool/ other/", "other/ spool/"):
             error = spool.refused(f"tidemill shovel {ends} --lock-wait-s 0", 5, "locked")
-            assert error["message"].startswith("other is open")
+            assert error["message"].startswith(f"{spool.folder / 'other'} is open")
     spool.good("tidemill shovel other/ spool/")
     assert left(spool) == 10
 

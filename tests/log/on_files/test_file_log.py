@@ -407,3 +407,18 @@ def test_receivers_that_come_and_go_at_once_do_not_forget_or_keep_one_another(
         store.set_note("told", "", expected=None)
         assert len(heard) == 2_000
         assert len(store._place._watchers) == 2_000
+
+
+def test_a_log_stays_where_it_is_when_the_process_goes_to_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with tm.Log("log", segment_bytes=16 * 1024) as log:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with log.publisher() as out:
+            out.send([bytes(5000)] * 8)
+        assert log.ends().next == 9
+    with tm.Log(tmp_path / "log", create=False) as log:
+        assert len(log.read()) == 8
+    assert not list((tmp_path / "elsewhere").iterdir())

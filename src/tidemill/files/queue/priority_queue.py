@@ -13,6 +13,7 @@ from tidemill.closing import Closing
 from tidemill.errors import InvalidInput
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
+from tidemill.files.disk.whole_path import whole_path
 from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.folder_options import CorruptionMode, FolderOptions, SyncMode
 from tidemill.files.folder.folder_path import folder_path
@@ -113,10 +114,10 @@ class PriorityQueue(ConsumingEnd, Closing):
         )
         fs, clock = file_system or LocalFileSystem(), clock or SystemClock()
         if read_only:
-            follower = Follower(fs, clock, folder_path(path, "a queue"), options)
+            follower = Follower(fs, clock, whole_path(folder_path(path, "a queue")), options)
             super().__init__(ReaderCore(follower), follower.cursors[ROOT])
             return
-        folder = Folder(fs, clock, folder_path(path, "a queue"), options)
+        folder = Folder(fs, clock, whole_path(folder_path(path, "a queue")), options)
         maintenance = Maintenance(folder, in_background=maintain_in_background)
         room = Room(folder, maintenance, bytes_max=bytes_max, when_full=when_full)
         core = QueueCore(folder, maintenance, room)

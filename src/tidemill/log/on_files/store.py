@@ -17,6 +17,7 @@ from tidemill.errors import Closed, Corrupt, InvalidInput, Locked, NotAQueue, Re
 from tidemill.files.commit.log_operation import BeginRows, TrimRows, WriteNote
 from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.disk.storage import storage_errors
+from tidemill.files.disk.whole_path import whole_path
 from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.folder_options import CorruptionMode, FolderOptions
 from tidemill.files.folder.folder_path import folder_path
@@ -70,7 +71,7 @@ class FileLog(LogStore):
             raise InvalidInput(f"segment_bytes is at least {SEGMENT_BYTES_MIN}: {segment_bytes!r}")
         fs = LocalFileSystem() if file_system is None else file_system
         self._clock = SystemClock() if clock is None else clock
-        self._path = folder_path(path, "a log")
+        self._path = whole_path(folder_path(path, "a log"))
         self.place = str(path)
         self._is_read_only = read_only
         self._options = FolderOptions(
