@@ -10,6 +10,7 @@ from tests.log.contract.implementations import Bench
 from tests.log.contract.writing import append, frames_of, read_all
 from tidemill.errors import Closed, SchemaMismatch
 from tidemill.log.contract import Ends, LogStore, Mark, Withdrawn
+from tidemill.log.publisher import Publisher
 
 
 def test_a_new_log_is_empty(store: LogStore) -> None:
@@ -130,6 +131,15 @@ def test_one_that_was_open_before_is_told_of_a_newer_schema_if_it_asks(bench: Be
     bench.open(new)
     assert early.versions_now().newest == new
     assert early.versions.newest == new
+
+
+def test_a_publisher_of_one_that_was_open_before_sends_rows_of_a_newer_schema(bench: Bench) -> None:
+    old = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    early = bench.open(old)
+    bench.open(pa.schema([*old, ("city", pa.utf8())])).close()
+    with Publisher(early) as out:
+        out.send({"n": 1, "city": "Ghent"})
+    assert read_all(early) == [{"n": 1, "city": "Ghent"}]
 
 
 def test_another_schema_is_refused(bench: Bench, store: LogStore) -> None:

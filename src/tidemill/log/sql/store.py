@@ -176,7 +176,7 @@ class ServerLog(LogStore):
             wakeup()
 
     def claim(self) -> ServerWriter:
-        self._check_open()
+        self.versions_now()  # What is sent from here on may have columns that others have added.
         writer = ServerWriter(
             self._address,
             self.statements,
