@@ -62,6 +62,21 @@ def test_pushed_rows_are_there_while_the_pipe_is_open(
         assert queue.pop(3).values.to_pylist() == [b"one", b"half of two"]
 
 
+def test_a_row_of_several_lines_is_waited_for(shell: Shell) -> None:
+    tm.PriorityQueue(shell.folder / "spool").close()
+    with feeding(shell, "tidemill push spool/ -") as command:
+        for piece in (
+            b'{\n  "key": 1,\n',
+            b'  "value": "one"\n}\n{"key": 2,',
+            b'"value": "two"}\n',
+        ):
+            write(command, piece)
+            with pytest.raises(subprocess.TimeoutExpired):
+                command.wait(timeout=1.5)
+    with tm.PriorityQueue(shell.folder / "spool") as queue:
+        assert queue.pop(3).rows() == [(1, b"one"), (2, b"two")]
+
+
 def test_sent_rows_are_received_while_the_pipe_is_open(shell: Shell) -> None:
     with tm.Log(shell.folder / "orders") as log:
         receiver = log.receiver("billing")

@@ -126,7 +126,9 @@ class RowSource:
 
         settled: dict[str, pa.DataType] | None = None
         # Types that hang on the first block must not hang on when its rows came.
-        for block in self._blocks(is_first_full=not columns.declared()):
+        for block in self._blocks(
+            is_first_full=not columns.declared(), is_whole=_ends_with_an_object
+        ):
             if not block.strip():
                 continue
             if settled is None:
@@ -228,11 +230,16 @@ class RowSource:
                 column = column.cast(pa.utf8()).cast(field.type)
             yield pa.RecordBatch.from_arrays([column], [field.name])
 
-    def _blocks(self, *, is_first_full: bool = False) -> Iterator[bytes]:
-        """The input in blocks of whole lines."""
+    def _blocks(
+        self, *, is_first_full: bool = False, is_whole: Callable[[bytes], bool] | None = None
+    ) -> Iterator[bytes]:
+        """The input in blocks of whole lines, and from a pipe of whole rows, as `is_whole` says."""
         rest = b""
         for chunk in self._chunks(is_first_full=is_first_full):
             end = chunk.rfind(b"\n") + 1
+            size = len(rest) + end
+            if self._pipe is not None and is_whole is not None and size < BLOCK_BYTES:
+                end = end if is_whole(rest + chunk[:end]) else 0
             if not end:
                 rest += chunk
                 if len(rest) > LINE_BYTES_MAX:
@@ -264,6 +271,21 @@ class RowSource:
         if not isinstance(self._stream, io.BufferedReader):
             self._stream = io.BufferedReader(self._stream)  # type: ignore[type-var]
         return self._stream.peek(1)[:1]
+
+
+def _ends_with_an_object(block: bytes) -> bool:
+    """Whether lines of JSON are whole rows, also if a row takes several, as `jq` writes it: who
+    writes into a pipe may pause in the middle. What is no JSON has nothing to wait for.
+
+    >>> _ends_with_an_object(b'{"a":1}\\n'), _ends_with_an_object(b'{\\n "a":1\\n}\\n')
+    (True, True)
+    >>> _ends_with_an_object(b'{\\n "a":1\\n')
+    False
+    """
+    if not block.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
+        return True
+    last = block.rstrip().rpartition(b"\n")[2]
+    return last == b"}" or (last.startswith(b"{") and last.endswith(b"}"))
 
 
 def _brackets(text: bytes) -> int:
