@@ -79,11 +79,13 @@ def test_an_error_of_ours_arrives_as_what_it_is(server: Server) -> None:
         call(server.address, "refuse")
 
 
-@pytest.mark.parametrize("letter", ["x", "é", "🌊", "\0", "\n", '"'])
+@pytest.mark.parametrize("letter", ["x", "é", "🌊", "\0", "\n", '"', "\ud800"])
 def test_an_error_of_ours_arrives_however_long_it_is(server: Server, letter: str) -> None:
     for count in (2, 200, 1_000, 4_000, 1_000_000):
         with pytest.raises(tm.InvalidInput) as caught:
-            call(server.address, "refuse at length", (letter * count).encode())
+            call(
+                server.address, "refuse at length", (letter * count).encode(errors="surrogatepass")
+            )
         assert set(str(caught.value)) == set(printable(letter))
 
 

@@ -24,6 +24,7 @@ from tidemill.counters.replication.refusals import packed
 from tidemill.counters.replication.tls import Credentials
 from tidemill.errors import InvalidInput, TidemillError, TooLarge, Unavailable
 from tidemill.limits import CALLS_MAX, MESSAGE_BYTES_MAX
+from tidemill.shown import printable
 
 logger = logging.getLogger(__name__)
 
@@ -117,4 +118,5 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]  # Arrow has no ty
 
 def _refused(error: TidemillError) -> Exception:
     # Flight says the words in two ways more, and all of it has to fit into the head of an answer.
-    return flight.FlightServerError(str(error)[:_WORDS_MAX], extra_info=packed(error))
+    words = printable(str(error)[:_WORDS_MAX])
+    return flight.FlightServerError(words, extra_info=packed(error))
