@@ -51,6 +51,25 @@ def test_a_machine_without_java_runs_spark_on_the_wheel_of_one_and_nothing_else_
 
 
 @pytest.mark.slow
+def test_a_write_that_fails_is_raised_and_nothing_is_printed(tmp_path: Path) -> None:
+    program = """
+import sys
+from pyspark.errors import PySparkException
+from tidemill.spark import session
+spark = session(master="local[1]")
+rows = spark.sql("SELECT raise_error('no such row') AS n").selectExpr("CAST(n AS STRING) AS n")
+try:
+    rows.write.format("tidemill").mode("append").save(sys.argv[1])
+except PySparkException as error:
+    print("no such row" in str(error))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+@pytest.mark.slow
 def test_what_spark_submit_was_told_goes_before_what_a_session_has_by_itself(
     tmp_path: Path,
 ) -> None:
