@@ -49,13 +49,13 @@ class Event:
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is set, or for so long; whether it is."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._is_set:
+        while not self.is_set():
             left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
             try:
                 self._tokens.get(timeout=left_s)
             except Empty:
-                return self._is_set
+                return self.is_set()
             finally:
-                if self._is_set:
+                if self.is_set():
                     self._tokens.put(None)  # for the next who waits
         return True
