@@ -29,6 +29,9 @@ class Address(NamedTuple):
         """What it is called in messages: without a password."""
         return without_password(self.url)
 
+    def __repr__(self) -> str:
+        return f"Address({self.place!r}, {self.kind!r})"
+
 
 def find(path: str, kind: str | None = None) -> Address:
     """What is at a path, which may be relative to where the driver runs; `kind` is what it should

@@ -85,6 +85,20 @@ def test_a_password_stays_out_of_what_is_shown() -> None:
     assert [text for text in shown if "hush" in text] == []
 
 
+@pytest.mark.parametrize(
+    ("source", "sink"),
+    [
+        ("mysql://app@db/shop/orders", "mysql://root:hush@db:3306/shop/orders?timeout_s=5"),
+        ("mysql://app@db/shop/orders", "mariadb://app@DB/shop/orders"),
+        ("postgresql://app@db/shop/orders", "postgresql://root@db:5432/shop/orders"),
+    ],
+)
+def test_a_log_on_a_server_is_one_however_it_is_addressed(source: str, sink: str) -> None:
+    with pytest.raises(tm.InvalidPipeline, match="is also its source"):
+        pipeline(source=source, sink=sink)(one)
+    pipeline(source=source, sink=sink.replace("orders", "others"))(one)
+
+
 def test_a_link_to_the_source_is_the_source(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "in")

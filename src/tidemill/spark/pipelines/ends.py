@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidemill.errors import InvalidInput, InvalidPipeline
+from tidemill.log.sql import address as server
+from tidemill.log.sql.address import SCHEMES
 from tidemill.spark.address import folder_of
 from tidemill.urls import without_password
 
@@ -144,4 +146,12 @@ def _place(url: str) -> str:
     if folder is not None:
         return os.path.realpath(folder)
     scheme, _, rest = url.partition(":")
+    if scheme.lower() in SCHEMES:
+        try:
+            at = server.Address.parse(url)
+        except InvalidInput:
+            return url  # What is wrong with it is told by whoever opens it.
+        # As whom one asks, and whether a port is said, makes no difference.
+        home = at.unix_socket or f"{at.host.lower()}:{at.port}"
+        return f"{home}/{at.database}/{at.name}"
     return f"{scheme.lower()}:{rest.rstrip('/')}"
