@@ -51,6 +51,14 @@ def test_all_pipelines_of_a_file_are_found_in_their_order(file: Path) -> None:
         chosen(file, ["copied"])
 
 
+def test_what_a_file_prints_is_kept_apart_from_what_a_command_says(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(f"print('hello')\n{TWO}")
+    assert len(load(file)) == 2
+    assert capsys.readouterr() == ("", "hello\n")
+
+
 def test_what_a_file_defines_travels_with_its_code(file: Path) -> None:
     file.write_text(TWO)
     double = load(file)["copy"].function.__globals__["double"]

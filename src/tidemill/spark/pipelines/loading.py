@@ -10,6 +10,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -67,7 +68,9 @@ def _run(path: Path) -> ModuleType:
         sys.path.insert(0, str(path.parent))
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        # Standard output is for what the command says, in JSON perhaps.
+        with redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except TidemillError as error:
         error.add_note(f"in {_where(path, error)}")
         raise
