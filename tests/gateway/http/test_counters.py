@@ -132,6 +132,15 @@ def test_what_makes_no_sense_is_refused_and_leaves_no_trace(
     assert service.counters.all() == ({}, {})
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/upsert"), ("PUT", "/get"), ("GET", "/nothing"), ("GET", "/")]
+)
+def test_what_is_not_there_is_named(service: Service, method: str, path: str) -> None:
+    message = service.ask(method, f"{path}?name=a").json["error"]["message"]
+    assert message == f"there is no {method} {path} here"
+    assert len(service.ask("GET", f"/{'x' * 2_000}").json["error"]["message"]) < 200
+
+
 def test_overflow_is_an_error(service: Service) -> None:
     service.counters.upsert("a", 2**63 - 1)
     assert service.ask("POST", "/upsert?name=a&value=1").status == 400

@@ -40,7 +40,9 @@ from tidemill.gateway.http.guard import Guard, problem
 from tidemill.gateway.http.metrics import exposition
 from tidemill.gateway.http.prometheus import TYPE
 from tidemill.limits import HTTP_TTL_S_MAX, INT64_MAX, INT64_MIN
+from tidemill.shown import printable
 
+_WORDS_MAX = 100  # of what was asked for, in an answer
 # The first that fits counts.
 _STATUSES: tuple[tuple[type[TidemillError], int], ...] = (
     (NoSuchCounter, 404),
@@ -184,11 +186,15 @@ async def _tell(_: Request, error: Exception) -> Response:
     return JSONResponse(problem(status_of(error).kind, str(error)), status)
 
 
-async def _tell_http(_: Request, error: Exception) -> Response:
+async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers: Any = getattr(error, "headers", None)
     kind = "too-large" if error.status_code == 413 else "usage"
-    return JSONResponse(problem(kind, error.detail), error.status_code, headers)
+    words = error.detail
+    if error.status_code in (404, 405):
+        asked = printable(f"{request.method} {request.url.path}")
+        words = f"there is no {asked[:_WORDS_MAX]} here"
+    return JSONResponse(problem(kind, words), error.status_code, headers)
 
 
 async def _tell_nobody(_: Request, __: Exception) -> Response:
