@@ -105,7 +105,7 @@ class Shell:
         assert process.wait(timeout=WITHIN_S) == 0, seen
         return seen.decode()
 
-    def asked(self, script: str, answer: str) -> tuple[str, int]:
+    def asked(self, script: str, answer: str, *, question: bytes = b"[y/N]") -> tuple[str, int]:
         """What a script asks on a terminal, and its status after this answer."""
         leader, follower = pty.openpty()
         process = subprocess.Popen(
@@ -118,7 +118,7 @@ class Shell:
         )
         os.close(follower)
         asked = b""
-        while b"[y/N]" not in asked:
+        while question not in asked:
             asked += os.read(leader, 1000)
         os.write(leader, f"{answer}\n".encode())
         process.communicate(timeout=WITHIN_S)

@@ -170,3 +170,19 @@ def test_an_error_of_ours_is_one_line_and_an_exit_status_of_its_kind(
     error = capsys.readouterr().err
     assert error.startswith("tidemill: ")
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pussh"], "there is no command 'pussh'; is it 'push'?"),
+        (["fork", "lst"], "there is no command 'lst'; is it 'list'?"),
+        (["frobnicate"], "there is no command 'frobnicate'\n'tidemill --help' lists the commands"),
+    ],
+)
+def test_a_command_that_is_none_is_told_with_the_nearest(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert f"tidemill: {words}" in capsys.readouterr().err

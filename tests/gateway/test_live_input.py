@@ -108,3 +108,10 @@ def test_a_producer_has_the_same_batches_whenever_its_rows_come(shell: Shell) ->
                     command.wait(timeout=1)
     with tm.Log(shell.folder / "orders") as log:
         assert log.read().rows() == [b"one", b"two"]
+
+
+def test_who_types_rows_is_told_how_to_end_them(shell: Shell) -> None:
+    push = "tidemill push spool/ - --format lines"
+    told, status = shell.asked(push, "one\n\x04", question=b"ends them")
+    assert (status, "Ctrl-D" in told) == (0, True)
+    assert shell.good("tidemill pop spool/ --format lines").out == "one\n"

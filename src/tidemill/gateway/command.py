@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import NoReturn, TypeAlias
 
 from tidemill.environment import is_set
@@ -14,6 +16,7 @@ from tidemill.gateway.exit_status import USAGE
 from tidemill.urls import without_password
 
 JSON_VARIABLE = "TIDEMILL_JSON"
+_NO_COMMAND = re.compile(r"argument COMMAND: invalid choice: '(.*)' \(choose", re.DOTALL)
 
 Arguments: TypeAlias = Callable[[argparse.ArgumentParser], None]
 Run: TypeAlias = Callable[[argparse.Namespace, Console], None]
@@ -36,6 +39,8 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong with the usage in JSON where JSON was asked for, and takes arguments by
     place behind options as well: `peek spool/ --json 5`.
     """
+
+    commands: tuple[str, ...] = ()  # that it leads to
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -60,10 +65,14 @@ class Parser(argparse.ArgumentParser):
         return bool(lists)
 
     def error(self, message: str) -> NoReturn:
+        if (found := _NO_COMMAND.match(message)) is not None:
+            like = "".join(get_close_matches(found[1], self.commands, 1))
+            message = f"there is no command {found[1]!r}" + (f"; is it {like!r}?" if like else "")
         if wants_json(sys.argv[1:]):
             report(message, USAGE, is_json=True, data={"usage": self.format_usage().strip()})
         else:
-            hint = f"'{self.prog} --help' has examples"
+            what = "lists the commands" if self.commands else "has examples"
+            hint = f"'{self.prog} --help' {what}"
             say(f"{self.format_usage()}tidemill: {without_password(message)}\n{hint}")
         sys.exit(USAGE.number)
 
@@ -92,7 +101,8 @@ def make_parser(description: str, version: str, commands: Sequence[Command]) -> 
     return parser
 
 
-def _add_children(parser: argparse.ArgumentParser, commands: Sequence[Command]) -> None:
+def _add_children(parser: Parser, commands: Sequence[Command]) -> None:
+    parser.commands = tuple(command.name for command in commands)
     children = parser.add_subparsers(
         title="commands", metavar="COMMAND", dest="command", required=True, parser_class=Parser
     )

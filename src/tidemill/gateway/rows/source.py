@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.errors import InvalidInput, NoAccess, TooLarge
+from tidemill.gateway.console import say
 from tidemill.gateway.refusal import NotFound
 from tidemill.gateway.rows.text_columns import TextColumns
 from tidemill.gateway.standard_streams import check_open
@@ -352,6 +353,8 @@ def open_source(
             copy.seek(0)
             yield RowSource(copy, name, found, binary=binary)
     else:
+        if sys.stdin.isatty():
+            say("reading rows from this terminal; Ctrl-D at the beginning of a line ends them")
         yield RowSource(sys.stdin.buffer, name, found, binary=binary, is_live=is_live)
 
 
