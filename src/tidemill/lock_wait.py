@@ -48,7 +48,9 @@ def giving_up(is_over: Callable[[], bool], call: Callable[[], T]) -> T:
         _here.is_over = None
 
 
-def ask_again(ask: Callable[[], T], wait_s: float) -> T:
+def ask_again(
+    ask: Callable[[], T], wait_s: float, pause: Callable[[float], object] = time.sleep
+) -> T:
     """What `ask` returns once it no longer raises `Locked`, which it may do for so long.
 
     >>> answers = iter([Locked("somebody has it"), "ours"])
@@ -70,5 +72,5 @@ def ask_again(ask: Callable[[], T], wait_s: float) -> T:
                 raise
             if _here.is_over is not None and _here.is_over():
                 raise GivenUp(str(error), pid=error.pid) from error
-        time.sleep(min(pause_s, left_s))
+        pause(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _PAUSE_S_MAX)

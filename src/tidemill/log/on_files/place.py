@@ -4,8 +4,8 @@ A process owns the folder while one of its publishers is open, or for the moment
 All stores of one folder share one place, so that within a process the newest publisher wins, while
 another process gets `Locked`.
 
-Locks: `mutex` is held while the owner writes, and taken before any lock of the folder's. It is not
-held while one waits for another process, or others here would wait as long.
+Locks: `mutex` is held while the owner writes, and taken before any lock of the folder's. It is let
+go while one waits for another process, or others here would wait as long.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidemill.clock import Clock
@@ -24,6 +24,7 @@ from tidemill.files.disk.filesystem import FileSystem, LocalFileSystem
 from tidemill.files.folder.folder import Folder
 from tidemill.files.folder.folder_options import FolderOptions
 from tidemill.files.format.settings import write_settings
+from tidemill.held_condition import HeldCondition
 from tidemill.lock_wait import ask_again
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class LogPlace:
         self.fs = fs
         self.path = path
         self.mutex = threading.RLock()
+        self._turns = HeldCondition(self.mutex)  # which nobody is told of: others come and go
         self.owner: Folder | None = None  # open while this process owns the folder
         self.newest: object = None  # the writer that may write
         self._claims = 0
@@ -62,8 +64,23 @@ class LogPlace:
         same_fs: Hashable = "local" if isinstance(fs, LocalFileSystem) else id(fs)
         return (os.getpid(), same_fs, os.path.realpath(path))
 
-    def own(self, clock: Clock, options: FolderOptions) -> Folder:
+    def own(
+        self,
+        clock: Clock,
+        options: FolderOptions,
+        check: Callable[[], None],  # raises if whoever wants it does not any more
+        *,
+        wait_s: float,
+    ) -> Folder:
         """Own the folder, from now on if it is not so already. Called under the mutex."""
+
+        def ask() -> Folder:
+            check()
+            return self._own(clock, options)
+
+        return ask_again(ask, wait_s, self._turns.wait)
+
+    def _own(self, clock: Clock, options: FolderOptions) -> Folder:
         owner = self.owner
         if owner is not None and (owner.is_closed or owner.journal.failure is not None):
             # It takes no more writes; opening it again verifies what is there.
@@ -94,19 +111,11 @@ class LogPlace:
 
     @contextmanager
     def owned(
-        self, clock: Clock, options: FolderOptions, *, wait_s: float = 0.0
+        self, clock: Clock, options: FolderOptions, check: Callable[[], None], *, wait_s: float
     ) -> Iterator[Folder]:
         """Own the folder for the block at least."""
-
-        def own() -> Folder:
-            with ExitStack() as taken:
-                taken.enter_context(self.mutex)
-                owner = self.own(clock, options)
-                held.enter_context(taken.pop_all())
-            return owner
-
-        with ExitStack() as held:
-            owner = ask_again(own, wait_s)
+        with self.mutex:
+            owner = self.own(clock, options, check, wait_s=wait_s)
             try:
                 yield owner
             finally:

@@ -25,7 +25,6 @@ from tidemill.files.format.settings import LOG, read_settings
 from tidemill.files.readers.follower import Follower
 from tidemill.files.readers.layout import layout_of
 from tidemill.limits import NOTE_BYTES_MAX, SEGMENT_BYTES, SEGMENT_BYTES_MIN
-from tidemill.lock_wait import ask_again
 from tidemill.log.contract import (
     Capabilities,
     ConsumerClaim,
@@ -140,7 +139,12 @@ class FileLog(LogStore):
         return self._place.watch(wakeup)
 
     def claim(self) -> LogWriter:
-        writer = ask_again(self._claim, self._lock_wait_s)
+        self._check_writable()
+        with self._place.mutex, storage_errors("publishing to", self._path):
+            # The schema was evolved when this handle was opened.
+            options = replace(self._options, schema=None)
+            folder = self._place.own(self._clock, options, self._check, wait_s=self._lock_wait_s)
+            writer = FileWriter(self._place, folder)
         self._writers.add(writer)
         self._view.read_settings_again()
         return writer
@@ -262,21 +266,14 @@ class FileLog(LogStore):
                 schema = self._options.schema
                 if schema is None or found.versions.evolve(schema) is found.versions:
                     return
-            with self._place.owned(self._clock, self._options, wait_s=self._lock_wait_s):
+            wait_s = self._lock_wait_s
+            with self._place.owned(self._clock, self._options, lambda: None, wait_s=wait_s):
                 pass  # Owning it does both.
-
-    def _claim(self) -> FileWriter:
-        # Asked each time, for the handle may be closed while another process is waited for.
-        self._check_writable()
-        with self._place.mutex, storage_errors("publishing to", self._path):
-            # The schema was evolved when this handle was opened.
-            folder = self._place.own(self._clock, replace(self._options, schema=None))
-            return FileWriter(self._place, folder)
 
     def _owned(self) -> AbstractContextManager[Folder]:
         """The folder, open to be written to, once its schema is settled."""
         options = replace(self._options, schema=None)
-        return self._place.owned(self._clock, options, wait_s=self._lock_wait_s)
+        return self._place.owned(self._clock, options, self._check, wait_s=self._lock_wait_s)
 
     def _look(self) -> Follower:
         """The folder as it is now."""
