@@ -48,6 +48,16 @@ def test_other_offsets_are_refused(text: str) -> None:
         parsed(startingOffsets=text)
 
 
+def test_the_kind_may_be_written_as_the_sink_takes_it() -> None:
+    assert (parsed().kind, parsed(kind="Ring").kind, parsed(kind="log").kind) == (
+        None,
+        "ring",
+        "log",
+    )
+    with pytest.raises(InvalidInput, match="kind is queue, log or ring, not 'table'"):
+        parsed(kind="table")
+
+
 @pytest.mark.parametrize(
     ("text", "micros"),
     [

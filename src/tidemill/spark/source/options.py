@@ -152,9 +152,9 @@ class SourceOptions:
 
 def _kind(found: dict[str, str]) -> str | None:
     kind = found.get("kind")
-    if kind not in (None, "queue", "log", "ring"):
-        raise InvalidInput(f"kind is queue, log or ring, not {kind!r}")
-    return kind
+    if kind is None or kind.lower() in ("queue", "log", "ring"):
+        return kind and kind.lower()
+    raise InvalidInput(f"kind is queue, log or ring, not {kind!r}")
 
 
 def _near(name: str) -> str:
