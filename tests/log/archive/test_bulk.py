@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.log.archive.faulty_objects import Away, Crash, Fault, FaultyLog, FaultyObjects
+from tests.log.archive.shared_archive import SharedArchive
 from tests.log.archive.test_archiver import WHENS, archiver, fill, stray
 from tests.log.contract.writing import append, read_all
 from tidemill.batch import DEFAULT
@@ -27,7 +28,6 @@ from tidemill.files.state.log_state import Mark
 from tidemill.log.archive import bulk, parquet
 from tidemill.log.archive.archive import Archive
 from tidemill.log.archive.folder import FolderObjects
-from tidemill.log.archive.manifest import Manifest
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.notes import BULK_NOTE
 from tidemill.log.archive.objects import ObjectStore
@@ -112,20 +112,8 @@ def test_times_do_not_go_back_where_another_thread_knows_an_older_archive(
     shelf: Shelf, objects: ObjectStore, tmp_path: Path
 ) -> None:
     archiver(shelf.open(), objects)
-    old = Archive(objects).look()
-
-    class Shared(Archive):
-        """Knows, after each look, what another thread was told that had asked before."""
-
-        def look(self) -> Manifest:
-            found = super().look()
-            self._manifest = old
-            return found
-
-    paths = written(tmp_path)
-    bulk.load(
-        shelf.open(), Shared(objects), paths, LOAD, payload=DEFAULT, time_us=TIME_US, wait_s=0
-    )
+    shared, paths = SharedArchive(objects), written(tmp_path)
+    bulk.load(shelf.open(), shared, paths, LOAD, payload=DEFAULT, time_us=TIME_US, wait_s=0)
     check(shelf, HOT + LOADED)
 
 

@@ -13,6 +13,7 @@ import pytest
 import tidemill as tm
 from tests.files.fake_clock import FakeClock
 from tests.log.archive.faulty_objects import Fault, FaultyObjects
+from tests.log.archive.shared_archive import SharedArchive
 from tests.log.contract.writing import append
 from tidemill.errors import Fenced, MissingRows, Trimmed
 from tidemill.files.disk.filesystem import LocalFileSystem
@@ -22,7 +23,7 @@ from tidemill.log.archive.checkup import verify
 from tidemill.log.archive.compacting import Compaction, rows_of, small_groups
 from tidemill.log.archive.dropping import drop_below
 from tidemill.log.archive.folder import FolderObjects
-from tidemill.log.archive.manifest import PAGES, SEGMENTS, Manifest
+from tidemill.log.archive.manifest import PAGES, SEGMENTS
 from tidemill.log.archive.memory import MemoryObjects
 from tidemill.log.archive.objects import Present, Stored
 from tidemill.log.archive.segment_writer import Sizes
@@ -247,18 +248,8 @@ def test_a_look_of_another_thread_that_took_longer_hides_nothing() -> None:
         append(writer, [b"%d" % number])
     objects = MemoryObjects.of(f"test-{secrets.token_hex(8)}")
     Archiver(shelf.open(), Archive(objects), SMALL).run(14)
-    old = Archive(objects).look()
-
-    class Shared(Archive):
-        """Knows, after each look, what another thread was told that had asked before."""
-
-        def look(self) -> Manifest:
-            found = super().look()
-            self._manifest = old
-            return found
-
     log = TieredLog(shelf.open())
-    log._archive = Shared(objects)
+    log._archive = SharedArchive(objects)
     Archiver(shelf.open(), Archive(objects), SMALL).run(31)
     assert log.read(20, rows_max=1, bytes_max=1)[0].rows() == [b"20"]
 
