@@ -49,7 +49,7 @@ def giving_up(is_over: Callable[[], bool], call: Callable[[], T]) -> T:
 
 
 def ask_again(
-    ask: Callable[[], T], wait_s: float, pause: Callable[[float], object] = time.sleep
+    ask: Callable[[], T], wait_s: float, pause: Callable[[float], object] | None = None
 ) -> T:
     """What `ask` returns once it no longer raises `Locked`, which it may do for so long.
 
@@ -72,5 +72,5 @@ def ask_again(
                 raise
             if _here.is_over is not None and _here.is_over():
                 raise GivenUp(str(error), pid=error.pid) from error
-        pause(min(pause_s, left_s))
+        (pause or time.sleep)(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _PAUSE_S_MAX)
