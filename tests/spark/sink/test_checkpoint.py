@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+import tidemill as tm
 from tests.spark.tracing import MARK, synced
+from tidemill.files.disk.filesystem import LocalFileSystem
+from tidemill.spark.sink.checkpoint import sync_batch
 
 COMMIT = f"""
 import sys
@@ -33,3 +38,24 @@ def test_a_batch_counts_once_its_rows_are_said_for_good(tmp_path: Path) -> None:
     journal = next(at for at, name in enumerate(found) if "/log/journal/" in name)
     before = set(found[:journal])
     assert {str(checkpoint / name) for name in ("metadata", "offsets/3", "offsets")} <= before
+
+
+@pytest.mark.parametrize("name", ["state/checkpoint/offsets", "state/checkpoint"])
+def test_a_checkpoint_that_cannot_be_synced_keeps_its_batch_from_counting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    checkpoint = tmp_path / "state" / "checkpoint"
+    (checkpoint / "offsets").mkdir(parents=True)
+    refused = tmp_path / "state"
+    sync_folder = LocalFileSystem.sync_folder
+
+    def sync(fs: LocalFileSystem, folder: Path) -> None:
+        if folder == refused:
+            raise PermissionError(13, "Permission denied", str(folder))
+        sync_folder(fs, folder)
+
+    monkeypatch.setattr(LocalFileSystem, "sync_folder", sync)
+    sync_batch(str(checkpoint), 0)  # What was there before may be somebody else's.
+    refused = tmp_path / name
+    with pytest.raises(tm.NoAccess, match="Permission denied"):
+        sync_batch(str(checkpoint), 0)

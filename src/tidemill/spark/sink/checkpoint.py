@@ -84,7 +84,8 @@ def sync_batch(location: str | None, number: int) -> None:
     if folder is None:
         return
     fs = LocalFileSystem()
-    folders = [folder / _OFFSETS, folder, *(folder.parents[:_PARENTS] if number == 0 else ())]
+    own = [folder / _OFFSETS, folder]
+    parents = folder.parents[:_PARENTS] if number == 0 else ()
     with storage_errors("syncing", folder):
         for name in (_FILE, f"{_OFFSETS}/{number}"):
             try:
@@ -92,11 +93,15 @@ def sync_batch(location: str | None, number: int) -> None:
                     file.sync()
             except FileNotFoundError as error:
                 logger.debug("a checkpoint of another form: %s", error)
-        for one in folders:
+        for one in (*own, *parents):
             try:
                 fs.sync_folder(one)
-            except (FileNotFoundError, PermissionError) as error:
-                logger.debug("it is not ours to sync: %s", error)
+            except FileNotFoundError as error:
+                logger.debug("a checkpoint of another form: %s", error)
+            except PermissionError as error:
+                if one in own:
+                    raise
+                logger.debug("it was there before, and is not ours to sync: %s", error)
 
 
 def _names_elsewhere(location: str) -> list[str]:
