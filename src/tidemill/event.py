@@ -44,7 +44,7 @@ class Event:
             while True:
                 self._tokens.get_nowait()
         except Empty:
-            pass
+            pass  # None is left, or one who waits has it, and does not put it back.
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is set, or for so long; whether it is."""
